@@ -1,0 +1,38 @@
+//! The audit engine behind the `syncaudit` command.
+//!
+//! Data flows one way: traces on disk -> [`import`] -> [`model::Trace`] -> [`audit`] -> [`audit::Audit`] -> [`report`].
+//! Nothing in here touches CUDA, starts a program or changes a trace; nothing behind [`import`] knows where a trace
+//! came from; no report holds a rule.
+
+// The first landing fixes the types; what uses them follows.
+#![allow(dead_code)]
+
+pub mod audit;
+pub mod config;
+pub mod exit;
+pub mod import;
+pub mod model;
+pub mod report;
+pub mod symbols;
+
+use std::path::PathBuf;
+
+pub use audit::{Audit, AuditOptions};
+pub use import::ImportError;
+
+/// Reads the traces at `paths` (files or trace directories) as one job.
+///
+/// # Errors
+/// When nothing can be read at one of the paths; a damaged but partly readable trace is no error, it carries
+/// [`model::Problem`]s.
+pub fn load_path(paths: &[PathBuf]) -> Result<model::Trace, ImportError> {
+    import::load(paths)
+}
+
+/// Reads the traces at `paths` as one job and judges them.
+///
+/// # Errors
+/// As [`load_path`].
+pub fn audit_path(paths: &[PathBuf], options: &AuditOptions) -> Result<Audit, ImportError> {
+    Ok(audit::audit(&load_path(paths)?, options))
+}

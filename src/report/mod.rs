@@ -1,0 +1,9 @@
+//! Reports: one file per format. They read an [`Audit`] and hold no rule.
+
+mod json;
+mod text;
+
+pub use json::json;
+pub use text::{TextStyle, text};
+
+use crate::Audit;

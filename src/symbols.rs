@@ -1,0 +1,1 @@
+//! Names and lines for native frames.
