@@ -7,7 +7,7 @@
 //! with nothing but a Rust toolchain. The official crate (feature `nvtx-official`) needs libclang to build; it is here to
 //! keep ours honest: `tests/nvtx.rs` records both and compares.
 
-pub mod own;
+pub use nvtx_client as own;
 
 #[cfg(feature = "nvtx-official")]
 pub mod official;

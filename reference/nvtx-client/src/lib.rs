@@ -1,8 +1,10 @@
-//! The NVTX client of our own: the program's side of the injection protocol (NVTX v3, load sequence 2).
+//! An NVTX client that builds with nothing but a Rust toolchain: the program's side of the injection protocol (NVTX v3, load sequence 2).
 //!
 //! In: the first range of the process. Then: the library that `NVTX_INJECTION64_PATH` names is loaded, its
 //! `InitializeInjectionNvtx2` is handed a function that answers with our tables, and it fills the slots it wants.
 //! Out: a call through the slot, or nothing where a slot stayed empty. Must never unload a library that said yes.
+//!
+//! Used by the reference trainer and by the probe of `syncaudit doctor`.
 //!
 //! Facts: `nvtxInit.h`, `nvtxTypes.h` of NVTX 3 (table ids, slot numbers, layouts of the structs).
 
