@@ -1,3 +1,10 @@
-//! DFlash and Domino reference trainer, as a library so that its tests and benchmarks can call the parts.
+//! The DFlash/Domino reference trainer: a draft model that learns to predict whole blocks of tokens from a frozen target's
+//! hidden states, trained by a step in which the host never waits for the device.
+//!
+//! `device` is the layer over the CUDA driver, `kernels` what runs on it, `model` and `optim` the mathematics.
 
+pub mod device;
+pub mod kernels;
+pub mod model;
 pub mod nvtx;
+pub mod optim;

@@ -1,0 +1,85 @@
+//! Every computation of the training step, each as CUDA C beside its host implementation.
+//!
+//! In: device views and plain numbers. Out: launches. One `kernel!` block is the single place where a kernel's parameters,
+//! shapes, launch size, CUDA C and host implementation stand together; the C signature, the typed `launch` function, its length
+//! checks and the registration with the emulated device are all generated from it, so they can't disagree.
+//!
+//! Never: a floating-point atomic, or a reduction whose order depends on scheduling. The same inputs give the same bits, on a
+//! GPU and on the host (not the same bits on both: their `exp` and summation trees differ).
+//!
+//! # Rules of the host implementations
+//! They run once per launch (not per thread block), single-threaded, on slices that the emulated device has bounds-checked.
+//!
+//! # Trailing padding is neutral
+//! Per sequence, rows of unused blocks come last. Sums over rows go sequence by sequence in row order, so that computing with
+//! fewer blocks per sequence (the historical, host-known width) adds fewer exact zeros and changes no bit of any sum.
+
+pub mod anchors;
+pub mod attention;
+pub mod elementwise;
+pub mod gemm;
+pub mod loss;
+pub mod norm;
+pub mod optimizer;
+pub mod rotary;
+
+pub(crate) mod support;
+
+use syncaudit_emulator_api::{KernelError, LaunchArgs};
+
+/// One kernel of the registry.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Its name in the module.
+    pub name: &'static str,
+    /// Its parameters in order.
+    pub params: &'static [Param],
+    /// The CUDA C of the function body, braces included.
+    pub body: &'static str,
+    /// The host implementation behind the launch's raw parameters.
+    pub host: fn(&LaunchArgs<'_>) -> Result<(), KernelError>,
+}
+
+impl Kernel {
+    /// No kernel has more parameters than this.
+    pub const MAX_PARAMS: usize = 24;
+
+    /// The complete CUDA C definition.
+    #[must_use]
+    pub fn cuda_definition(&self) -> String {
+        let params: Vec<String> = self.params.iter().map(|p| format!("{} {}", p.c_type, p.name)).collect();
+        format!("extern \"C\" __global__ void {}({})\n{}\n", self.name, params.join(", "), self.body)
+    }
+}
+
+/// One kernel parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Param {
+    /// Its name in both implementations.
+    pub name: &'static str,
+    /// Its C type.
+    pub c_type: &'static str,
+    /// Its size.
+    pub bytes: usize,
+}
+
+/// Helpers that the CUDA C bodies use.
+const PRELUDE: &str = include_str!("prelude.cu");
+
+/// The registry: every kernel of the crate.
+#[must_use]
+pub fn all() -> &'static [&'static Kernel] {
+    static ALL: &[&Kernel] = &[&gemm::gemm::KERNEL];
+    ALL
+}
+
+/// One translation unit with the given kernels.
+#[must_use]
+pub fn cuda_source(kernels: &[&Kernel]) -> String {
+    let mut source = PRELUDE.to_owned();
+    for kernel in kernels {
+        source.push('\n');
+        source.push_str(&kernel.cuda_definition());
+    }
+    source
+}

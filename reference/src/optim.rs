@@ -1,0 +1,171 @@
+//! Clipping, AdamW, the learning-rate schedule and the metrics ring: the last launches of a step.
+//!
+//! In: accumulated gradients. Out: new weights, one row in the metrics ring. Never: a host wait or an upload. The step counter
+//! lives on the device and the schedule is evaluated there, so that a captured step can be replayed as a graph; the host
+//! evaluates the same function ([`Schedule::learning_rate`]) where it wants to print it.
+
+use std::sync::Arc;
+
+use crate::device::{Buffer, Device, Error, Result, Stream, View};
+use crate::model::Model;
+
+/// Linear warm-up, then a cosine to zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// Highest learning rate.
+    pub peak: f32,
+    /// Steps of linear rise; step k (from 0) has `peak * (k + 1) / warmup_steps`.
+    pub warmup_steps: u32,
+    /// Step at which the cosine reaches zero.
+    pub total_steps: u32,
+}
+
+impl Schedule {
+    /// Learning rate of step `step`, counted from 0.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn learning_rate(&self, step: u32) -> f32 {
+        if step < self.warmup_steps {
+            return self.peak * (step + 1) as f32 / self.warmup_steps as f32;
+        }
+        let span = self.total_steps.saturating_sub(self.warmup_steps).max(1);
+        let progress = ((step - self.warmup_steps) as f32 / span as f32).min(1.0);
+        self.peak * 0.5 * (1.0 + (std::f32::consts::PI * progress).cos())
+    }
+}
+
+/// AdamW's constants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // the names of the paper
+pub struct OptimizerConfig {
+    pub schedule: Schedule,
+    pub beta1: f32,
+    pub beta2: f32,
+    pub eps: f32,
+    pub weight_decay: f32,
+    /// Gradients are scaled by `min(1, max_grad_norm / (norm + 1e-6))`; the norm and the factor stay on the device.
+    pub max_grad_norm: f32,
+}
+
+/// One row of the metrics ring.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metrics {
+    /// Optimiser step, from 0.
+    pub step: u32,
+    /// Mean over the step's micro-batches.
+    pub loss: f32,
+    /// Mean over the step's micro-batches.
+    pub accuracy: f32,
+    /// Sum over the step's micro-batches.
+    pub accuracy_denom: f32,
+    /// Global gradient norm before clipping.
+    pub grad_norm: f32,
+    /// Learning rate of the step.
+    pub lr: f32,
+}
+
+impl Metrics {
+    /// Floats per row.
+    pub const FIELDS: usize = 6;
+
+    /// The row of `step` in a copy of the ring; none if the ring holds another step there.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn from_ring(ring: &[f32], step: u32) -> Option<Self> {
+        let rows = ring.len() / Self::FIELDS;
+        if rows == 0 {
+            return None;
+        }
+        let start = (step as usize % rows) * Self::FIELDS;
+        let [found, loss, accuracy, accuracy_denom, grad_norm, lr] = ring[start..start + Self::FIELDS] else {
+            return None;
+        };
+        // Stored as step + 1, so that a row never written (0) is no step.
+        (found == (step + 1) as f32).then_some(Self { step, loss, accuracy, accuracy_denom, grad_norm, lr })
+    }
+}
+
+/// AdamW state and the metrics ring.
+#[derive(Debug)]
+pub struct Optimizer {
+    config: OptimizerConfig,
+    first: Buffer<f32>,
+    second: Buffer<f32>,
+    steps: Buffer<u32>,
+    scalars: Buffer<f32>,
+    ring: Buffer<f32>,
+}
+
+impl Optimizer {
+    /// State for `model`, with a metrics ring of `ring_rows` steps. Set-up only.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(
+        device: &Arc<Device>,
+        model: &Model,
+        config: OptimizerConfig,
+        ring_rows: usize,
+    ) -> Result<Self> {
+        let n = model.params().weights.len();
+        Ok(Self {
+            config,
+            first: Buffer::zeros(device, n)?,
+            second: Buffer::zeros(device, n)?,
+            steps: Buffer::zeros(device, 1)?,
+            scalars: Buffer::zeros(device, 4)?,
+            ring: Buffer::zeros(device, ring_rows * Metrics::FIELDS)?,
+        })
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &OptimizerConfig {
+        &self.config
+    }
+
+    /// Clips, updates the weights, advances the step counter, writes the step's row into the metrics ring.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn step(&mut self, stream: &Stream, model: &mut Model) -> Result<()> {
+        let _ = (stream, model);
+        Err(Error::misuse("the optimiser arrives with the next commits"))
+    }
+
+    /// First moments, same layout as the weights. Part of a checkpoint.
+    #[must_use]
+    pub fn first_moments(&self) -> &Buffer<f32> {
+        &self.first
+    }
+
+    /// Second moments, same layout as the weights. Part of a checkpoint.
+    #[must_use]
+    pub fn second_moments(&self) -> &Buffer<f32> {
+        &self.second
+    }
+
+    /// `[1]`: optimiser steps done. Part of a checkpoint.
+    #[must_use]
+    pub fn step_counter(&self) -> &Buffer<u32> {
+        &self.steps
+    }
+
+    /// `[1]`: the last step's gradient norm before clipping.
+    #[must_use]
+    pub fn grad_norm(&self) -> View<f32> {
+        self.scalars.slice(0..1)
+    }
+
+    /// `[1]`: the last step's learning rate.
+    #[must_use]
+    pub fn learning_rate(&self) -> View<f32> {
+        self.scalars.slice(1..2)
+    }
+
+    /// `[ring_rows, Metrics::FIELDS]`: copy it whole, then [`Metrics::from_ring`].
+    #[must_use]
+    pub fn ring(&self) -> &Buffer<f32> {
+        &self.ring
+    }
+}
