@@ -709,7 +709,7 @@ impl<'a> Scan<'a> {
             Record::Kernel(Kernel { name, .. }) => use_id(&mut uses.strings, name.0),
             Record::Memcpy(_)
             | Record::Memset(_)
-            | Record::Sync(_)
+            | Record::Synchronization(_)
             | Record::Overhead(_)
             | Record::Clock(_)
             | Record::Note { .. }

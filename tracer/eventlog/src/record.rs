@@ -171,7 +171,7 @@ pub struct Memset {
 
 /// CUPTI's activity record of a synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Sync {
+pub struct Synchronization {
     pub correlation: u32,
     /// `CUpti_ActivitySynchronizationType`: 1 event, 2 stream waits for event (no host wait), 3 stream, 4 context.
     pub sync_type: u32,
@@ -408,7 +408,7 @@ pub enum Record<'a> {
     QueryRun(QueryRun),
     Memcpy(Memcpy),
     Memset(Memset),
-    Sync(Sync),
+    Synchronization(Synchronization),
     Kernel(Kernel),
     Overhead(Overhead),
     Clock(Clock),
@@ -718,7 +718,7 @@ impl<'a> Record<'a> {
                 ];
                 Encoded::fixed(kind::MEMSET, 0, fixed)
             }
-            Record::Sync(ref sync) => {
+            Record::Synchronization(ref sync) => {
                 let fixed = [
                     pair(sync.correlation, sync.sync_type),
                     sync.start_cupti_ns,
@@ -941,7 +941,7 @@ impl<'a> Record<'a> {
                 let (correlation, sync_type) = fields.pair()?;
                 let (start_cupti_ns, end_cupti_ns) = (fields.word()?, fields.word()?);
                 let ((context, stream), (event, _)) = (fields.pair()?, fields.pair()?);
-                Record::Sync(Sync {
+                Record::Synchronization(Synchronization {
                     correlation,
                     sync_type,
                     start_cupti_ns,
