@@ -1,1 +1,155 @@
-fn main() {}
+//! The `syncaudit` command: from words on the command line to an exit status.
+//!
+//! Dispatch only. [`cli`] says what may be typed, [`run`] starts programs, [`judge`] turns traces into reports, [`doctor`]
+//! looks at the machine; the audit itself is the library. Data goes to stdout, talk to stderr.
+
+mod cli;
+mod doctor;
+mod judge;
+mod run;
+mod trouble;
+
+use clap::Parser;
+use cli::{CheckArgs, Cli, Color, Command, OutputArgs, ReportArgs, RunArgs, Sink};
+use judge::Outputs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use syncaudit::model::{Source, Trace};
+use syncaudit::{audit, exit, load_path};
+use trouble::Trouble;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.color {
+        Color::Auto => {}
+        Color::Always => anstream::ColorChoice::Always.write_global(),
+        Color::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let result = match cli.command {
+        Command::Run(args) => run_program(args),
+        Command::Report(args) => report(args),
+        Command::Check(args) => check(args),
+        Command::Doctor(args) => doctor::doctor(args),
+        Command::DoctorProbe => doctor::probe::main(),
+        Command::Baseline(_) => later("baseline"),
+        Command::Diff(_) => later("diff"),
+        Command::View(_) => later("view"),
+        Command::Export(_) => later("export"),
+        Command::Explain(_) => later("explain"),
+    };
+    ExitCode::from(result.unwrap_or_else(|trouble| {
+        say(&format!("error: {trouble}"));
+        exit::INCONCLUSIVE
+    }))
+}
+
+/// One line of talk. Nobody may be listening (a closed terminal), and that is no reason to stop.
+fn say(line: &str) {
+    drop(writeln!(anstream::stderr(), "syncaudit: {line}"));
+}
+
+fn later(command: &str) -> Result<u8, Trouble> {
+    Err(Trouble::new(
+        format!("do `{command}`"),
+        "it is not in this version",
+        "use `run`, `report`, `check` or `doctor`",
+    ))
+}
+
+fn outputs(args: &OutputArgs, unasked: Sink) -> Result<Outputs, Trouble> {
+    let reports = args
+        .reports(unasked)
+        .map_err(|found| Trouble::new("write the reports", found, "see `syncaudit report --help`"))?;
+    Outputs::open(reports)
+}
+
+fn run_program(args: RunArgs) -> Result<u8, Trouble> {
+    // Whatever can be wrong with what was typed is found before the program starts.
+    let options = judge::options(&args.audit, None)?;
+    let outputs = outputs(&args.output, Sink::Stderr)?;
+    let recorded = run::run(
+        run::Request {
+            program: &args.program,
+            device: args.trace.device,
+            kernel_time: args.trace.kernel_time.as_deref(),
+            gpu_timeline: args.trace.gpu_timeline,
+            trace: args.trace.trace.as_deref(),
+            steps: run::record::StepOptions::of(&args.audit),
+            cupti: None,
+        },
+        say,
+    )?;
+    if !recorded.end.succeeded() {
+        say(&format!("the program {}; the report is about what it did until then", recorded.end.clause()));
+    }
+    let audit = audit::audit(&trace_of(&recorded)?, &options);
+    let written = outputs.write(|format, style| judge::render(&audit, format, style, false));
+    if args.trace.no_trace {
+        if let Err(error) = std::fs::remove_dir_all(&recorded.trace) {
+            say(&format!("note: the trace {} could not be removed: {error}", run::shown(&recorded.trace)));
+        }
+    } else {
+        say(&format!("trace kept: syncaudit report {}", run::shown(&recorded.trace)));
+    }
+    let verdict = exit::status(audit.verdict, args.audit.report_only);
+    // The program's own failure says more than ours.
+    match (recorded.end.failure(), written) {
+        (Some(status), written) => {
+            if let Err(trouble) = written {
+                say(&format!("error: {trouble}"));
+            }
+            Ok(status)
+        }
+        (None, written) => written.map(|()| verdict),
+    }
+}
+
+/// The trace of a run. A run that left no log is a trace without processes: it must be reported, not refused.
+fn trace_of(recorded: &run::Recorded) -> Result<Trace, Trouble> {
+    let mut trace = match load(std::slice::from_ref(&recorded.trace)) {
+        Ok(trace) => trace,
+        Err(_) if recorded.handshakes.is_empty() => Trace::default(),
+        Err(trouble) => return Err(trouble),
+    };
+    if trace.source.program.is_empty() {
+        let emulated = recorded.record.device == "emulated";
+        trace.source = Source { program: recorded.record.program.clone(), emulated, ..trace.source };
+    }
+    trace.problems.extend(recorded.problems.iter().cloned());
+    Ok(trace)
+}
+
+fn load(traces: &[PathBuf]) -> Result<Trace, Trouble> {
+    load_path(traces).map_err(|error| {
+        Trouble::new(
+            format!("read a trace from {}", error.path.display()),
+            error.text,
+            "name a trace directory that `syncaudit run` made, or an event log (.salog) out of one",
+        )
+    })
+}
+
+fn report(args: ReportArgs) -> Result<u8, Trouble> {
+    let options = judge::options(&args.audit, judge::recorded_steps(&args.traces).as_ref())?;
+    let outputs = outputs(&args.output, Sink::Stdout)?;
+    let audit = audit::audit(&load(&args.traces)?, &options);
+    outputs.write(|format, style| judge::render(&audit, format, style, false))?;
+    Ok(exit::status(audit.verdict, args.audit.report_only))
+}
+
+fn check(args: CheckArgs) -> Result<u8, Trouble> {
+    if args.baseline.is_some() {
+        return Err(Trouble::new(
+            "compare with a baseline",
+            "baselines are not in this version",
+            "leave out --baseline; a budget in syncaudit.toml is judged",
+        ));
+    }
+    let traces = [args.trace];
+    let options = judge::options(&args.audit, judge::recorded_steps(&traces).as_ref())?;
+    let outputs = outputs(&args.output, Sink::Stdout)?;
+    let audit = audit::audit(&load(&traces)?, &options);
+    outputs.write(|format, style| judge::render(&audit, format, style, true))?;
+    Ok(exit::status(audit.verdict, args.audit.report_only))
+}

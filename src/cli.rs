@@ -1,0 +1,429 @@
+//! The command line: what a user may type, nothing of what it does.
+//!
+//! In: the arguments. Out: one [`Command`]. Never touches a file or starts anything: it can be tested with words alone.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use syncaudit::audit::{LogEvery, Pattern};
+
+/// Finds every place where a training step makes the host wait for the GPU, names the line, and keeps it out.
+#[derive(Debug, Parser)]
+#[command(
+    name = "syncaudit",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "\
+Start here:
+  syncaudit run -- python train.py              trace the program, list every wait, judge it
+  syncaudit doctor                              prove that tracing works on this machine
+
+Exit status: 0 within budget, 1 over budget, 2 inconclusive or misused.
+With `run`, a program that fails has its own exit status passed on (128+signal for signals), after the report.",
+    after_long_help = "\
+Start here:
+  syncaudit run -- python train.py              trace the program, list every wait, judge it
+  syncaudit run --device emulated -- ./trainer  the same without a GPU: counts and places are real, times are not
+  syncaudit report .syncaudit/<trace>           the report again, from the recorded trace
+  syncaudit check TRACE --config syncaudit.toml the verdict alone, for CI
+  syncaudit doctor                              prove that tracing works on this machine
+
+Exit status: 0 within budget, 1 over budget, 2 inconclusive or misused.
+With `run`, a program that fails has its own exit status passed on (128+signal for signals), after the report.
+
+Data goes to stdout, talk to stderr. NO_COLOR is honoured."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Colour in text reports and messages.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub color: Color,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// on a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+    Report(ReportArgs),
+    Check(CheckArgs),
+    /// Accept today's waits as the baseline (not in this version)
+    Baseline(Later),
+    /// What appeared, went, moved between two traces (not in this version)
+    Diff(Later),
+    /// Terminal timeline of a trace (not in this version)
+    View(Later),
+    /// Convert a trace for other tools (not in this version)
+    Export(Later),
+    /// What a kind of wait is and how to fix it (not in this version)
+    Explain(Later),
+    Doctor(DoctorArgs),
+    /// The program that `doctor` traces: one known wait.
+    #[command(hide = true)]
+    DoctorProbe,
+}
+
+/// Trace a program, report its waits, judge them
+///
+/// Starts PROGRAM with the tracer loaded into it, records every CUDA call that can hold the host, and reports when
+/// it has ended. The program's code, its output and its exit status stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit run -- python train.py --epochs 1
+  syncaudit run --log-every 50 -- torchrun --nproc-per-node 2 train.py
+  syncaudit run --device emulated -- dflash-train --waits legacy --steps 20
+  syncaudit run --format json -o audit.json -- ./trainer > trainer-output.bin
+
+stdout belongs to the program. The report goes to stderr, or to the FILE of `-o` or `--format FORMAT=FILE`, or to
+stdout after the program has ended when a format is asked for by name without a file (`--format json`, `-o -`).")]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true, num_args = 1..)]
+    pub program: Vec<OsString>,
+}
+
+/// How the program is run and what is recorded.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Tracing")]
+pub struct TraceArgs {
+    /// Which device the program gets. `auto`: the GPU when there is a driver and a device, otherwise the emulated one
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+
+    /// How long kernels take on the emulated device: a duration such as `200us`, or `model`. [default: as long as
+    /// their host implementation takes]
+    #[arg(long, value_name = "TIME")]
+    pub kernel_time: Option<String>,
+
+    /// Record kernels too (slower; for timelines, not needed to find waits)
+    #[arg(long)]
+    pub gpu_timeline: bool,
+
+    /// Where the trace goes: a directory that is not there yet, or an empty one of yours
+    #[arg(long, value_name = "PATH", conflicts_with = "no_trace")]
+    pub trace: Option<PathBuf>,
+
+    /// Keep no trace after the report
+    #[arg(long)]
+    pub no_trace: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    Auto,
+    Cuda,
+    Emulated,
+}
+
+/// Report on recorded traces
+///
+/// TRACE is a trace directory made by `run`, or one event log (`.salog`) out of it. Several are read as the processes of one run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit report .syncaudit/train-1a2b3c
+  syncaudit report --format json .syncaudit/train-1a2b3c | jq .verdict
+  syncaudit report --format text=- --format json=audit.json TRACE")]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Trace directories or files
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+}
+
+/// Judge a recorded trace, for CI
+///
+/// Prints the verdict and what broke the budget; the exit status says the rest.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit check TRACE
+  syncaudit check TRACE --config syncaudit.toml --format json -o verdict.json")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Accepted waits (not in this version)
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// A trace directory or file
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+}
+
+/// What works on this machine, proved by causing one wait and seeing it
+///
+/// Looks for the driver, CUPTI, our own libraries and anything in the environment that gets in the way, then runs a
+/// small program under trace that waits for the device exactly once and checks that exactly that wait is found.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit doctor
+  syncaudit doctor --device emulated
+  syncaudit doctor --format json -o doctor.json
+
+Exit status: 0 when everything that matters works, 2 otherwise.")]
+pub struct DoctorArgs {
+    /// The device on which the wait is caused
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Commands of the contract that this version does not have yet: everything is accepted, so that the answer is the
+/// same whatever was typed.
+#[derive(Debug, Args)]
+pub struct Later {
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub args: Vec<OsString>,
+}
+
+/// What is a step and what is allowed in it. Each of these overrules the configuration file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Steps and budget")]
+pub struct AuditArgs {
+    /// Configuration with the budget. [default: ./syncaudit.toml where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Name of the NVTX range or ProfilerStep that is a step: `*` stands for any text, `#` for a number, `|` separates
+    /// alternatives. [default: step, step N, ProfilerStep#N, train_step, iteration N]
+    #[arg(long, value_name = "PATTERN")]
+    pub steps: Option<Pattern>,
+
+    /// How many first steps are warm-up and not judged. [default: 2]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<usize>,
+
+    /// Steps whose number is a multiple of N (or N times something plus OFFSET) may read metrics. [default: those with
+    /// a log range in them]
+    #[arg(long, value_name = "N[+OFFSET]")]
+    pub log_every: Option<LogEvery>,
+
+    /// Range inside a step in which reading metrics is allowed. [default: log]
+    #[arg(long, value_name = "PATTERN")]
+    pub log_range: Option<Pattern>,
+
+    /// Report, but let no verdict decide the exit status
+    #[arg(long)]
+    pub report_only: bool,
+}
+
+/// Which reports are written, and where.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Report format, `text` or `json`; repeatable, each with its own file as FORMAT=FILE (`-` is stdout)
+    #[arg(long, value_name = "FORMAT[=FILE]")]
+    pub format: Vec<FormatRequest>,
+
+    /// Where the report without a FILE of its own goes (`-` is stdout)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// One `--format`: which report, and its file if it has one of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatRequest {
+    pub format: Format,
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// Names that the contract has and this version does not write.
+const LATER_FORMATS: [&str; 5] = ["markdown", "sarif", "junit", "github", "html"];
+
+impl FromStr for FormatRequest {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let (name, file) = match word.split_once('=') {
+            Some((_, "")) => return Err("there is no file name behind the `=`".to_owned()),
+            Some((name, file)) => (name, Some(PathBuf::from(file))),
+            None => (word, None),
+        };
+        let format = match name {
+            "text" => Format::Text,
+            "json" => Format::Json,
+            later if LATER_FORMATS.contains(&later) => {
+                return Err(format!("`{later}` is not in this version; there are `text` and `json`"));
+            }
+            other => return Err(format!("`{other}` is no format; there are `text` and `json`")),
+        };
+        Ok(FormatRequest { format, file })
+    }
+}
+
+/// Where one report goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sink {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+impl OutputArgs {
+    /// The reports asked for, in the order asked. `unasked` is where the text report goes if nobody named a format or
+    /// a file: stdout for commands that only read; stderr for `run`, whose stdout belongs to the program.
+    pub fn reports(&self, unasked: Sink) -> Result<Vec<(Format, Sink)>, String> {
+        let sink_of = |path: &PathBuf| {
+            if path.as_os_str() == "-" { Sink::Stdout } else { Sink::File(path.clone()) }
+        };
+        let default = self.output.as_ref().map(sink_of);
+        if self.format.is_empty() {
+            return Ok(vec![(Format::Text, default.unwrap_or(unasked))]);
+        }
+        let reports: Vec<_> = self
+            .format
+            .iter()
+            .map(|request| {
+                let sink = match (&request.file, &default) {
+                    (Some(file), _) => sink_of(file),
+                    (None, Some(default)) => default.clone(),
+                    (None, None) => Sink::Stdout,
+                };
+                (request.format, sink)
+            })
+            .collect();
+        for (i, (_, sink)) in reports.iter().enumerate() {
+            if reports[..i].iter().any(|(_, earlier)| earlier == sink) {
+                let place = match sink {
+                    Sink::File(path) => format!("`{}`", path.display()),
+                    Sink::Stdout | Sink::Stderr => "stdout".to_owned(),
+                };
+                return Err(format!(
+                    "two reports would go to {place}; give each its own with --format FORMAT=FILE"
+                ));
+            }
+        }
+        if self.output.is_some() && self.format.iter().all(|request| request.file.is_some()) {
+            return Err(
+                "-o names a file but every --format already has one; leave one of them out".to_owned()
+            );
+        }
+        Ok(reports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("syncaudit").chain(words.iter().copied()))
+    }
+
+    fn program_of(words: &[&str]) -> Vec<OsString> {
+        match parse(words).expect("accepted").command {
+            Command::Run(run) => run.program,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn output(words: &[&str]) -> OutputArgs {
+        let mut all = vec!["report"];
+        all.extend(words);
+        all.push("trace");
+        match parse(&all).expect("accepted").command {
+            Command::Report(report) => report.output,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_behind_the_dashes_belongs_to_the_program() {
+        assert_eq!(program_of(&["run", "--", "prog", "--steps", "3"]), ["prog", "--steps", "3"]);
+        assert_eq!(program_of(&["run", "--steps", "s", "--", "prog", "--", "-x"]), ["prog", "--", "-x"]);
+    }
+
+    #[test]
+    fn the_dashes_may_be_left_out_but_a_mistyped_option_is_no_program() {
+        assert_eq!(program_of(&["run", "prog", "--steps", "3"]), ["prog", "--steps", "3"]);
+        assert!(parse(&["run", "--devise", "cuda", "--", "prog"]).is_err());
+    }
+
+    #[test]
+    fn no_program_is_an_error() {
+        assert_eq!(parse(&["run"]).unwrap_err().exit_code(), 2);
+        assert_eq!(parse(&["run", "--"]).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn later_commands_accept_anything() {
+        for words in
+            [&["diff", "a", "b"][..], &["export", "t", "--to", "perfetto"], &["baseline", "t", "-o", "f"]]
+        {
+            assert!(matches!(
+                parse(words).expect("accepted").command,
+                Command::Diff(_) | Command::Export(_) | Command::Baseline(_)
+            ));
+        }
+    }
+
+    #[test]
+    fn a_report_nobody_asked_for_stays_off_the_stdout_of_the_program() {
+        assert_eq!(output(&[]).reports(Sink::Stderr), Ok(vec![(Format::Text, Sink::Stderr)]));
+        assert_eq!(
+            output(&["--format", "json"]).reports(Sink::Stderr),
+            Ok(vec![(Format::Json, Sink::Stdout)])
+        );
+        assert_eq!(output(&["-o", "-"]).reports(Sink::Stderr), Ok(vec![(Format::Text, Sink::Stdout)]));
+        assert_eq!(
+            output(&["-o", "f"]).reports(Sink::Stderr),
+            Ok(vec![(Format::Text, Sink::File("f".into()))])
+        );
+    }
+
+    #[test]
+    fn formats_repeat_with_files_of_their_own() {
+        assert_eq!(
+            output(&["--format", "text", "--format", "json=a=b.json"]).reports(Sink::Stdout),
+            Ok(vec![(Format::Text, Sink::Stdout), (Format::Json, Sink::File("a=b.json".into()))])
+        );
+        assert!(output(&["--format", "text", "--format", "json"]).reports(Sink::Stdout).is_err());
+        assert!(output(&["-o", "f", "--format", "json=g"]).reports(Sink::Stdout).is_err());
+    }
+
+    #[test]
+    fn formats_of_later_versions_say_so() {
+        let error = "sarif=x".parse::<FormatRequest>().unwrap_err();
+        assert!(error.contains("not in this version"), "{error}");
+        assert!("json=".parse::<FormatRequest>().is_err());
+        assert!("yaml".parse::<FormatRequest>().is_err());
+    }
+}

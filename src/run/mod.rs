@@ -1,0 +1,239 @@
+//! Runs a program with the tracer loaded into it.
+//!
+//! In: a program, a device, a place for the trace. Out: a trace directory and how the program ended. The program must
+//! behave as it does without us: same descriptors, same process group, same working directory, and an environment to
+//! which only the variables of `docs/environment.md` are added.
+//!
+//! [`program`] which file, [`libraries`] ours, [`device`] which GPU, [`trace_dir`] where to, [`process`] start to end,
+//! [`handshake`] who loaded the tracer, [`record`] what is written down about it.
+
+pub mod device;
+pub mod handshake;
+pub mod libraries;
+pub mod process;
+pub mod program;
+pub mod record;
+pub mod trace_dir;
+
+use crate::cli::Device;
+use crate::trouble::Trouble;
+use device::{Chosen, Driver};
+use handshake::Handshake;
+use process::End;
+use record::{Record, StepOptions};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use syncaudit::model::{Problem, ProblemKind};
+
+/// What to run and how.
+pub struct Request<'a> {
+    /// The program and its arguments; not empty.
+    pub program: &'a [OsString],
+    pub device: Device,
+    pub kernel_time: Option<&'a str>,
+    pub gpu_timeline: bool,
+    pub trace: Option<&'a Path>,
+    pub steps: StepOptions,
+    /// CUPTI for a program that brings none of its own; a user's `SYNCAUDIT_CUPTI` goes first.
+    pub cupti: Option<&'a Path>,
+}
+
+/// A finished run.
+pub struct Recorded {
+    /// Absolute.
+    pub trace: PathBuf,
+    pub record: Record,
+    pub end: End,
+    pub handshakes: Vec<Handshake>,
+    /// What the audit must know that the event logs can't say.
+    pub problems: Vec<Problem>,
+}
+
+/// Folder inside the trace directory that holds the emulated driver under the driver's names, while the program runs.
+const DRIVER_FOLDER: &str = "lib";
+
+/// Runs the program to its end. `say` prints one line of talk.
+pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble> {
+    let name = &request.program[0];
+    let program = program::resolve(name, env::var_os("PATH").as_deref())?;
+    let (device, why) = device::choose(request.device, &Driver::look())?;
+    let folders = libraries::folders(&own_executable()?, env::var_os("SYNCAUDIT_LIB_DIR").as_deref());
+    let tracer = libraries::find(libraries::TRACER, &folders)?;
+    let emulator = match device {
+        Chosen::Emulated => Some(libraries::find(libraries::EMULATOR, &folders)?),
+        Chosen::Cuda => None,
+    };
+    if request.kernel_time.is_some() && device == Chosen::Cuda {
+        return Err(Trouble::new(
+            "give kernels a duration",
+            "the program runs on the GPU, where they take what they take",
+            "leave out --kernel-time, or run with --device emulated",
+        ));
+    }
+
+    if let Some(why) = why {
+        say(&why);
+    }
+    if let Some(reason) = &program.not_traceable {
+        say(&format!("note: {}: {reason}", name.to_string_lossy()));
+    }
+    for variable in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"] {
+        if let Some(other) =
+            env::var_os(variable).filter(|other| !other.is_empty() && Path::new(other) != tracer)
+        {
+            say(&format!(
+                "note: {variable} already names {}; only one tool can be loaded that way, so this run loads ours \
+                 instead",
+                other.display()
+            ));
+        }
+    }
+
+    let trace = trace_dir::create(request.trace, name)?;
+    let mut record = Record::new(request.program, device.name(), request.steps);
+    record.kernel_time = request.kernel_time.map(str::to_owned);
+    record.gpu_timeline = request.gpu_timeline;
+    let not_writable = |error: std::io::Error| {
+        Trouble::new(
+            format!("write into the trace directory {}", trace.display()),
+            error.to_string(),
+            "name another place with --trace PATH",
+        )
+    };
+    record.write(&trace).map_err(not_writable)?;
+
+    let mut command = Command::new(&program.path);
+    {
+        use std::os::unix::process::CommandExt;
+        // Programs find their own files through the name they were called by (Python environments do).
+        command.arg0(name);
+    }
+    command.args(&request.program[1..]);
+    command.env("SYNCAUDIT_TRACE_DIR", &trace);
+    command.env("CUDA_INJECTION64_PATH", &tracer);
+    command.env("NVTX_INJECTION64_PATH", &tracer);
+    set_or_remove(&mut command, "SYNCAUDIT_GPU_TIMELINE", request.gpu_timeline.then_some(OsStr::new("1")));
+    set_or_remove(&mut command, "SYNCAUDIT_EMU_KERNEL_TIME", request.kernel_time.map(OsStr::new));
+    if let Some(emulator) = &emulator {
+        let folder = trace.join(DRIVER_FOLDER);
+        libraries::link_driver(emulator, &folder)?;
+        command.env("LD_LIBRARY_PATH", first_in_path(&folder, env::var_os("LD_LIBRARY_PATH").as_deref()));
+        command.env("SYNCAUDIT_CUPTI", emulator);
+    } else if let Some(cupti) = request.cupti
+        && env::var_os("SYNCAUDIT_CUPTI").is_none()
+    {
+        command.env("SYNCAUDIT_CUPTI", cupti);
+    }
+
+    let started = |_pid| {
+        say(&format!(
+            "recording to {0} (should syncaudit itself be killed: syncaudit report {0})",
+            shown(&trace)
+        ));
+    };
+    let end = process::run(&mut command, started, &say).map_err(|error| {
+        // Nothing ran, so there is nothing to keep.
+        drop(fs::remove_dir_all(&trace));
+        Trouble::new(
+            format!("start `{}`", name.to_string_lossy()),
+            error.to_string(),
+            "see whether it starts without syncaudit",
+        )
+    })?;
+    record.end = Some(end.into());
+    record.write(&trace).map_err(not_writable)?;
+
+    let handshakes = handshake::read(&trace);
+    let survivors = handshake::still_running(&handshakes);
+    if survivors.is_empty() {
+        drop(fs::remove_dir_all(trace.join(DRIVER_FOLDER)));
+    }
+    let mut problems = Vec::new();
+    if handshakes.is_empty() {
+        let reason = never_loaded(program.not_traceable.as_deref(), device, end);
+        problems.push(Problem::new(ProblemKind::TracerNotLoaded, reason));
+    }
+    if !survivors.is_empty() {
+        let list: Vec<String> = survivors.iter().map(u32::to_string).collect();
+        problems.push(Problem::counted(
+            ProblemKind::Note,
+            survivors.len() as u64,
+            format!(
+                "Processes started by the program still run ({}); what they do from now on is not in this report.",
+                list.join(", ")
+            ),
+        ));
+    }
+    Ok(Recorded { trace, record, end, handshakes, problems })
+}
+
+/// Why no process said hello, as full sentences.
+fn never_loaded(not_traceable: Option<&str>, device: Chosen, end: End) -> String {
+    let mut reason = "The tracer was never loaded: ".to_owned();
+    if let Some(why) = not_traceable {
+        reason += &format!("as for the program, {why}.");
+        return reason;
+    }
+    reason +=
+        &format!("the program {} without having initialised CUDA or opened an NVTX range.", end.clause());
+    reason += match device {
+        Chosen::Emulated => {
+            " A program that links its own driver (DT_RPATH, or a full path to libcuda) can't be given the emulated one."
+        }
+        Chosen::Cuda => {
+            " If it does use CUDA, see whether it clears its environment (CUDA_INJECTION64_PATH) before it starts the \
+             part that does, and what `syncaudit doctor` says."
+        }
+    };
+    reason
+}
+
+pub fn own_executable() -> Result<PathBuf, Trouble> {
+    env::current_exe().map_err(|error| {
+        Trouble::new(
+            "find the syncaudit executable",
+            error.to_string(),
+            "mount /proc, or name the folder of the libraries in SYNCAUDIT_LIB_DIR",
+        )
+    })
+}
+
+/// A variable of ours that is left over from an outer run must not leak into this one.
+fn set_or_remove(command: &mut Command, name: &str, value: Option<&OsStr>) {
+    match value {
+        Some(value) => command.env(name, value),
+        None => command.env_remove(name),
+    };
+}
+
+/// The loader takes an empty entry for the working directory, so none is ever added.
+fn first_in_path(folder: &Path, rest: Option<&OsStr>) -> OsString {
+    let mut path = folder.as_os_str().to_os_string();
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}
+
+/// The path as short as the user would type it.
+pub fn shown(path: &Path) -> String {
+    let relative =
+        env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok().map(Path::to_path_buf));
+    relative.as_deref().unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulated_driver_comes_first_and_no_empty_entry_is_added() {
+        assert_eq!(first_in_path(Path::new("/t/lib"), None), "/t/lib");
+        assert_eq!(first_in_path(Path::new("/t/lib"), Some(OsStr::new(""))), "/t/lib");
+        assert_eq!(first_in_path(Path::new("/t/lib"), Some(OsStr::new("/a:/b"))), "/t/lib:/a:/b");
+    }
+}
