@@ -135,7 +135,7 @@ pub struct Api {
     pub return_value: u32,
 }
 
-/// A kernel; prefix of `CUpti_ActivityKernel4` to `Kernel13`, up to its name.
+/// A kernel; prefix of `CUpti_ActivityKernel9` to `Kernel13`, up to its graph.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -161,6 +161,14 @@ pub struct Kernel {
     pub grid_id: u64,
     /// NUL-terminated, lives as long as the library.
     pub name: *const c_char,
+    pub reserved0: u64,
+    pub queued_ns: u64,
+    pub submitted_ns: u64,
+    pub launch: [u8; 4],
+    pub shared_memory_executed: u32,
+    pub graph_node_id: u64,
+    pub shmem_limit_config: u32,
+    pub graph_id: u32,
 }
 
 /// One record of a buffer, borrowed from it.
@@ -170,7 +178,8 @@ pub enum Record<'buffer> {
     MemcpyPeer(&'buffer MemcpyPeer),
     Memset(&'buffer Memset),
     Synchronization(&'buffer Synchronization),
-    Overhead(&'buffer Overhead),
+    /// With the correlation id of the call it happened in: 0 before 12.4, and where there is none.
+    Overhead(&'buffer Overhead, u32),
     Api(&'buffer Api),
     Kernel(&'buffer Kernel),
     /// A kind that syncaudit doesn't read; its number.
@@ -183,17 +192,35 @@ pub struct Records<'buffer> {
     buffer: &'buffer [u8],
     current: *mut u8,
     ended_with: Option<CuptiResult>,
+    /// `CUpti_ActivityOverhead2`, since 12.4.
+    overhead_has_correlation: bool,
 }
+
+/// `cuptiGetVersion` of 12.4.
+const VERSION_12_4: u32 = 22;
+/// Where `CUpti_ActivityOverhead2` has its correlation id.
+const OVERHEAD_CORRELATION: usize = 40;
 
 impl<'buffer> Records<'buffer> {
     /// `buffer` is the valid part of a buffer that CUPTI returned (8-byte aligned, as it was handed out).
     pub fn new(library: &'buffer Library, buffer: &'buffer [u8]) -> Self {
-        Self { library, buffer, current: std::ptr::null_mut(), ended_with: None }
+        let overhead_has_correlation = library.version().is_ok_and(|version| version >= VERSION_12_4);
+        Self { library, buffer, current: std::ptr::null_mut(), ended_with: None, overhead_has_correlation }
     }
 
     /// Why stepping stopped: `MAX_LIMIT_REACHED` is the regular end, all else means that records were lost.
     pub fn ended_with(&self) -> Option<CuptiResult> {
         self.ended_with
+    }
+
+    fn overhead_correlation(&self) -> u32 {
+        #[repr(C)]
+        struct Overhead2 {
+            _prefix: [u8; OVERHEAD_CORRELATION],
+            correlation_id: u32,
+        }
+        let whole = if self.overhead_has_correlation { self.prefix::<Overhead2>() } else { None };
+        whole.map_or(0, |record| record.correlation_id)
     }
 
     /// Reads the record at `current` if a whole `T` fits into the rest of the buffer.
@@ -235,7 +262,7 @@ impl<'buffer> Iterator for Records<'buffer> {
                 kind::MEMCPY2 => Record::MemcpyPeer(self.prefix()?),
                 kind::MEMSET => Record::Memset(self.prefix()?),
                 kind::SYNCHRONIZATION => Record::Synchronization(self.prefix()?),
-                kind::OVERHEAD => Record::Overhead(self.prefix()?),
+                kind::OVERHEAD => Record::Overhead(self.prefix()?, self.overhead_correlation()),
                 kind::DRIVER | kind::RUNTIME => Record::Api(self.prefix()?),
                 kind::KERNEL | kind::CONCURRENT_KERNEL => Record::Kernel(self.prefix()?),
                 other => Record::Other(other),

@@ -46,6 +46,7 @@ fn every_prefix_lies_as_in_the_headers() {
     same!(Overhead as CUpti_ActivityOverhead3:
         kind = kind @ 0, overhead_kind = overheadKind @ 4, object_kind = objectKind @ 8, object_id = objectId @ 12,
         start_ns = start @ 24, end_ns = end @ 32,);
+    assert_eq!(offset_of!(oracle::CUpti_ActivityOverhead3, correlationId), 40, "read by `Records`");
     same!(Api as CUpti_ActivityAPI:
         kind = kind @ 0, cbid = cbid @ 4, start_ns = start @ 8, end_ns = end @ 16, process_id = processId @ 24,
         thread_id = threadId @ 28, correlation_id = correlationId @ 32, return_value = returnValue @ 36,);
@@ -57,7 +58,9 @@ fn every_prefix_lies_as_in_the_headers() {
         grid = gridX @ 52, block = blockX @ 64, static_shared_memory = staticSharedMemory @ 76,
         dynamic_shared_memory = dynamicSharedMemory @ 80, local_memory_per_thread = localMemoryPerThread @ 84,
         local_memory_total = localMemoryTotal @ 88, correlation_id = correlationId @ 92, grid_id = gridId @ 96,
-        name = name @ 104,);
+        name = name @ 104, queued_ns = queued @ 120, submitted_ns = submitted @ 128,
+        shared_memory_executed = sharedMemoryExecuted @ 140, graph_node_id = graphNodeId @ 144,
+        shmem_limit_config = shmemLimitConfig @ 152, graph_id = graphId @ 156,);
     same!(CallbackData as CUpti_CallbackData:
         callback_site = callbackSite @ 0, function_name = functionName @ 8, function_params = functionParams @ 16,
         function_return_value = functionReturnValue @ 24, symbol_name = symbolName @ 32, context = context @ 40,
