@@ -7,7 +7,7 @@ use std::ffi::CStr;
 
 use cupti_sys::records::{self as raw, Records};
 use cupti_sys::{CuptiResult, synchronization};
-use syncaudit_eventlog::{Kernel, LossReason, Memcpy, Memset, Overhead, Record, Sync, ThreadLog};
+use syncaudit_eventlog::{Kernel, LossReason, Memcpy, Memset, Overhead, Record, Synchronization, ThreadLog};
 
 use crate::thread;
 
@@ -81,7 +81,7 @@ fn write_one(log: &mut ThreadLog<'static>, record: raw::Record<'_>) {
         // The device waits there, not the host; programs with many streams make thousands of them.
         raw::Record::Synchronization(sync) if sync.type_ == synchronization::STREAM_WAIT_EVENT => {}
         raw::Record::Synchronization(sync) => {
-            log.write(&Record::Sync(Sync {
+            log.write(&Record::Synchronization(Synchronization {
                 correlation: sync.correlation_id,
                 sync_type: sync.type_,
                 start_cupti_ns: sync.start_ns,
