@@ -1,9 +1,12 @@
 //! The DFlash/Domino reference trainer: a draft model that learns to predict whole blocks of tokens from a frozen target's
 //! hidden states, trained by a step in which the host never waits for the device.
 //!
-//! `device` is the layer over the CUDA driver, `kernels` what runs on it, `model` and `optim` the mathematics.
+//! `device` is the layer over the CUDA driver, `kernels` what runs on it, `model` and `optim` the mathematics; `data` and
+//! `rollout` make what is learned from.
 
+pub mod data;
 pub mod device;
+pub mod error;
 pub mod kernels;
 pub mod model;
 pub mod nvtx;

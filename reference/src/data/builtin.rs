@@ -1,0 +1,8 @@
+//! The texts trained on when no `--data` is given: this repository's own, carried inside the binary so that it runs from
+//! anywhere.
+
+pub const TEXTS: &[&str] = &[
+    include_str!("../../../README.md"),
+    include_str!("../../../docs/architecture.md"),
+    include_str!("../../../LICENSE"),
+];
