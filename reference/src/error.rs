@@ -30,3 +30,9 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<crate::device::Error> for Error {
+    fn from(error: crate::device::Error) -> Self {
+        Error::new(error.to_string())
+    }
+}

@@ -11,3 +11,4 @@ pub mod kernels;
 pub mod model;
 pub mod nvtx;
 pub mod optim;
+pub mod rollout;

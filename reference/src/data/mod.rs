@@ -19,13 +19,13 @@ use tokenizer::Tokenizer;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequence {
     /// Token ids, [S].
-    pub input_ids: Vec<i64>,
+    pub input_ids: Vec<i32>,
     /// 1 where the token is supervised, else 0, [S].
     pub loss_mask: Vec<f32>,
 }
 
 /// A token and whether it is supervised: what the readers of the file formats yield, one list per document.
-type Marked = Vec<(i64, bool)>;
+type Marked = Vec<(i32, bool)>;
 
 /// All sequences of the training data.
 pub struct Dataset {

@@ -17,8 +17,8 @@ pub enum Tokenizer {
 pub struct FileTokenizer {
     tokenizer: tokenizers::Tokenizer,
     vocabulary: usize,
-    end_id: i64,
-    mask_id: i64,
+    end_id: i32,
+    mask_id: i32,
 }
 
 impl Tokenizer {
@@ -31,9 +31,9 @@ impl Tokenizer {
         let mut vocabulary = tokenizer.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let mut find = |names: &[&str]| {
             let known = names.iter().find_map(|name| tokenizer.token_to_id(name));
-            known.map(i64::from).unwrap_or_else(|| {
+            known.map(|id| id as i32).unwrap_or_else(|| {
                 vocabulary += 1;
-                vocabulary as i64 - 1
+                vocabulary as i32 - 1
             })
         };
         let end_id = find(&["<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"]);
@@ -51,16 +51,16 @@ impl Tokenizer {
     }
 
     /// The token ids of `text`.
-    pub fn encode(&self, text: &str) -> Result<Vec<i64>> {
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>> {
         match self {
-            Tokenizer::Bytes => Ok(text.bytes().map(i64::from).collect()),
+            Tokenizer::Bytes => Ok(text.bytes().map(i32::from).collect()),
             #[cfg(feature = "tokenizers")]
             Tokenizer::File(file) => {
                 let encoding = file
                     .tokenizer
                     .encode(text, false)
                     .map_err(|error| Error::new(format!("cannot tokenize the text: {error}")))?;
-                Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
+                Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
             }
         }
     }
@@ -76,7 +76,7 @@ impl Tokenizer {
     }
 
     /// The token that closes a text or an answer.
-    pub fn end_id(&self) -> i64 {
+    pub fn end_id(&self) -> i32 {
         match self {
             Tokenizer::Bytes => 256,
             #[cfg(feature = "tokenizers")]
@@ -85,7 +85,7 @@ impl Tokenizer {
     }
 
     /// The token of the places to be predicted.
-    pub fn mask_id(&self) -> i64 {
+    pub fn mask_id(&self) -> i32 {
         match self {
             Tokenizer::Bytes => 257,
             #[cfg(feature = "tokenizers")]
@@ -94,7 +94,7 @@ impl Tokenizer {
     }
 
     /// What fills a sequence that is too short: the end token, unsupervised.
-    pub fn pad_id(&self) -> i64 {
+    pub fn pad_id(&self) -> i32 {
         self.end_id()
     }
 }

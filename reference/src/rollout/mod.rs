@@ -14,7 +14,7 @@ pub struct Features {
     /// The number of the sample in the endless series; acknowledged once a step has trained on it.
     pub sample: u64,
     /// Token ids, [S].
-    pub input_ids: Vec<i64>,
+    pub input_ids: Vec<i32>,
     /// Hidden states of the tapped target layers, concatenated per token, [S, T*H].
     pub hidden_states: Vec<f32>,
     /// 1 where the token is supervised, else 0, [S].

@@ -157,7 +157,7 @@ impl Target {
     }
 
     /// Hidden states of the tapped layers for one sequence: [S, T*H].
-    pub fn hidden_states(&self, input_ids: &[i64]) -> Result<Vec<f32>> {
+    pub fn hidden_states(&self, input_ids: &[i32]) -> Result<Vec<f32>> {
         let (s, h) = (input_ids.len(), self.shape.hidden);
         let mut x = Vec::with_capacity(s * h);
         for &id in input_ids {
@@ -290,9 +290,12 @@ struct Matrix<'a> {
 /// `out` [m, n] = `a` [m, k] times `b` [k, n]; the rows of `out` are `out_row` values apart.
 #[allow(unsafe_code)]
 fn multiply(a: Matrix, b: Matrix, out: &mut [f32], m: usize, n: usize, k: usize, out_row: usize) {
-    let last = |matrix: Matrix, rows: usize, columns: usize| (rows - 1) * matrix.row + (columns - 1) * matrix.column;
+    let last =
+        |matrix: Matrix, rows: usize, columns: usize| (rows - 1) * matrix.row + (columns - 1) * matrix.column;
     assert!(m > 0 && n > 0 && k > 0, "empty matrix product");
-    assert!(last(a, m, k) < a.data.len() && last(b, k, n) < b.data.len() && (m - 1) * out_row + n <= out.len());
+    assert!(
+        last(a, m, k) < a.data.len() && last(b, k, n) < b.data.len() && (m - 1) * out_row + n <= out.len()
+    );
     // SAFETY: the assertion above keeps every access of the three matrices inside its slice; `out` is borrowed exclusively.
     unsafe {
         matrixmultiply::sgemm(
@@ -346,8 +349,9 @@ fn read_config(path: &Path) -> Result<TargetShape> {
             config.display()
         ))
     })?;
-    let file: ConfigFile = serde_json::from_str(&text)
-        .map_err(|error| Error::new(format!("{} does not describe a target model: {error}", config.display())))?;
+    let file: ConfigFile = serde_json::from_str(&text).map_err(|error| {
+        Error::new(format!("{} does not describe a target model: {error}", config.display()))
+    })?;
     let heads = file.num_attention_heads;
     let shape = TargetShape {
         vocabulary: file.vocab_size,
@@ -360,7 +364,8 @@ fn read_config(path: &Path) -> Result<TargetShape> {
         rope_theta: file.rope_theta,
         norm_epsilon: file.rms_norm_eps,
     };
-    let sizes = [shape.vocabulary, shape.hidden, shape.layers, heads, shape.kv_heads, shape.head_dim, shape.mlp];
+    let sizes =
+        [shape.vocabulary, shape.hidden, shape.layers, heads, shape.kv_heads, shape.head_dim, shape.mlp];
     if sizes.contains(&0) || heads % shape.kv_heads != 0 || shape.head_dim % 2 != 0 {
         return Err(Error::new(format!(
             "{} describes no usable target: sizes must not be 0, heads a multiple of kv heads, head_dim even",
@@ -420,7 +425,13 @@ mod tests {
     fn a_token_outside_the_vocabulary_is_refused() {
         let target = Target::seeded(shape(), vec![2], 0);
         for id in [16, -1] {
-            assert!(target.hidden_states(&[id]).unwrap_err().to_string().contains("outside the target's vocabulary of 16"));
+            assert!(
+                target
+                    .hidden_states(&[id])
+                    .unwrap_err()
+                    .to_string()
+                    .contains("outside the target's vocabulary of 16")
+            );
         }
     }
 }

@@ -21,7 +21,8 @@ pub struct TensorFile {
 impl TensorFile {
     /// Opens the file and reads its header.
     pub fn open(path: &Path) -> Result<Self> {
-        let fail = |what: String| Error::new(format!("cannot read the safetensors file {}: {what}", path.display()));
+        let fail =
+            |what: String| Error::new(format!("cannot read the safetensors file {}: {what}", path.display()));
         let mut file = File::open(path).map_err(|error| fail(error.to_string()))?;
         let length = file.metadata().map_err(|error| fail(error.to_string()))?.len();
         let mut head = [0; 8];
@@ -30,10 +31,10 @@ impl TensorFile {
         if header_length > length.saturating_sub(8) {
             return Err(fail(format!("its header claims {header_length} bytes, but the file has {length}")));
         }
-        let mut header = head.to_vec();
-        header.resize(8 + header_length as usize, 0);
-        file.read_exact(&mut header[8..]).map_err(|error| fail(error.to_string()))?;
-        let (_, metadata) = safetensors::SafeTensors::read_metadata(&header)
+        let mut header = vec![0; header_length as usize];
+        file.read_exact(&mut header).map_err(|error| fail(error.to_string()))?;
+        // Parsing checks that the tensors follow each other without gaps and are as long as their shapes say.
+        let metadata: Metadata = serde_json::from_slice(&header)
             .map_err(|error| fail(format!("its header is not valid ({error})")))?;
         let data_start = 8 + header_length;
         let data_end = metadata.tensors().values().map(|info| info.data_offsets.1 as u64).max().unwrap_or(0);
@@ -113,7 +114,9 @@ impl TensorFile {
         Ok(match dtype {
             Dtype::F32 => chunks(&bytes).map(f32::from_le_bytes).collect(),
             Dtype::F64 => chunks(&bytes).map(|b| f64::from_le_bytes(b) as f32).collect(),
-            Dtype::BF16 => chunks(&bytes).map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)).collect(),
+            Dtype::BF16 => {
+                chunks(&bytes).map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)).collect()
+            }
             Dtype::F16 => chunks(&bytes).map(|b| half_to_f32(u16::from_le_bytes(b))).collect(),
             Dtype::I64 => chunks(&bytes).map(|b| i64::from_le_bytes(b) as f32).collect(),
             Dtype::I32 => chunks(&bytes).map(|b| i32::from_le_bytes(b) as f32).collect(),
@@ -134,7 +137,10 @@ impl TensorFile {
     }
 
     fn unsupported(&self, name: &str, dtype: Dtype) -> Error {
-        Error::new(format!("tensor `{name}` of {} has the type {dtype:?}, which is not read here", self.path.display()))
+        Error::new(format!(
+            "tensor `{name}` of {} has the type {dtype:?}, which is not read here",
+            self.path.display()
+        ))
     }
 
     fn bytes(&self, name: &str, first: usize, count: usize) -> Result<(Dtype, Vec<u8>)> {
@@ -189,7 +195,8 @@ mod tests {
 
     #[test]
     fn half_precision_is_exact() {
-        let cases = [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_95), (0x0001, 5.960_464_5e-8), (0x8000, -0.0)];
+        let cases =
+            [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_95), (0x0001, 5.960_464_5e-8), (0x8000, -0.0)];
         for (half, value) in cases {
             assert_eq!(half_to_f32(half).to_bits(), f32::to_bits(value), "{half:#x}");
         }
