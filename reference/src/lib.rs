@@ -2,7 +2,7 @@
 //! hidden states, trained by a step in which the host never waits for the device.
 //!
 //! `device` is the layer over the CUDA driver, `kernels` what runs on it, `model` and `optim` the mathematics; `data` and
-//! `rollout` make what is learned from.
+//! `rollout` make what is learned from, `train` is the loop, `waits` the historical waits that it can bring back.
 
 pub mod data;
 pub mod device;
@@ -11,4 +11,7 @@ pub mod kernels;
 pub mod model;
 pub mod nvtx;
 pub mod optim;
+pub mod preset;
 pub mod rollout;
+pub mod train;
+pub mod waits;

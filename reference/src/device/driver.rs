@@ -236,19 +236,22 @@ impl StreamHandle {
     pub fn end_capture(&self) -> Result<GraphHandle> {
         let mut graph = null_mut();
         let mut executable = null_mut();
+        let mut nodes = 0;
         // SAFETY: the handle is alive; the calls write to live locals. The graph itself is not needed once instantiated.
         unsafe {
             check("cuStreamEndCapture", sys::cuStreamEndCapture(self.0, &raw mut graph))?;
+            let counted = sys::cuGraphGetNodes(graph, null_mut(), &raw mut nodes);
             let instantiated = sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0);
             let _ = sys::cuGraphDestroy(graph);
             check("cuGraphInstantiate", instantiated)?;
+            check("cuGraphGetNodes", counted)?;
         }
-        Ok(GraphHandle(executable))
+        Ok(GraphHandle { executable, nodes })
     }
 
     pub fn launch_graph(&self, graph: &GraphHandle) -> Result<()> {
         // SAFETY: both handles are alive.
-        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.0, self.0) })
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.executable, self.0) })
     }
 }
 
@@ -305,7 +308,11 @@ impl Drop for EventHandle {
 }
 
 #[derive(Debug)]
-pub struct GraphHandle(sys::CUgraphExec);
+pub struct GraphHandle {
+    executable: sys::CUgraphExec,
+    /// Nodes of the graph it was made from.
+    pub nodes: usize,
+}
 
 // SAFETY: an executable graph may be launched from any thread, one at a time, which `&self` callers ensure by stream order.
 unsafe impl Send for GraphHandle {}
@@ -313,7 +320,7 @@ unsafe impl Send for GraphHandle {}
 impl Drop for GraphHandle {
     fn drop(&mut self) {
         // SAFETY: instantiated once, destroyed once.
-        let _ = unsafe { sys::cuGraphExecDestroy(self.0) };
+        let _ = unsafe { sys::cuGraphExecDestroy(self.executable) };
     }
 }
 

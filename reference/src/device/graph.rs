@@ -31,6 +31,12 @@ impl Graph {
         Ok(Self { handle: graph?, _device: stream.device().clone() })
     }
 
+    /// How many operations it holds.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.handle.nodes
+    }
+
     /// Replays the graph on `stream`; does not wait.
     ///
     /// # Errors

@@ -366,7 +366,7 @@ fn read_config(path: &Path) -> Result<TargetShape> {
     };
     let sizes =
         [shape.vocabulary, shape.hidden, shape.layers, heads, shape.kv_heads, shape.head_dim, shape.mlp];
-    if sizes.contains(&0) || heads % shape.kv_heads != 0 || shape.head_dim % 2 != 0 {
+    if sizes.contains(&0) || !heads.is_multiple_of(shape.kv_heads) || !shape.head_dim.is_multiple_of(2) {
         return Err(Error::new(format!(
             "{} describes no usable target: sizes must not be 0, heads a multiple of kv heads, head_dim even",
             config.display()

@@ -153,7 +153,7 @@ impl TensorFile {
             )));
         }
         // Types below one byte never get here: their length in bytes is not a multiple of their number.
-        let size = if elements == 0 { 0 } else { (info.data_offsets.1 - info.data_offsets.0) / elements };
+        let size = (info.data_offsets.1 - info.data_offsets.0).checked_div(elements).unwrap_or(0);
         let mut bytes = vec![0; count * size];
         let start = self.data_start + (info.data_offsets.0 + first * size) as u64;
         self.file.read_exact_at(&mut bytes, start).map_err(|error| {

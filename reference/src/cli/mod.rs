@@ -1,0 +1,52 @@
+//! The command line.
+//!
+//! In: arguments. Out: an exit status: 0 done, 1 failed, 2 misused (clap's), 130 stopped by Ctrl-C. Everything said goes to
+//! stderr, so that stdout is free for what a command is asked to print.
+
+mod capture_check;
+mod train;
+
+use clap::{Parser, Subcommand};
+use dflash_train::error::Result;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "dflash-train",
+    version,
+    about = "Trains a DFlash draft model with a step in which the host never waits for the GPU",
+    long_about = "Trains a DFlash draft model with a step in which the host never waits for the GPU.\n\n\
+        It is syncaudit's worked example: --waits brings back, one by one, the blocking waits that a public trainer of the \
+        same model had, so that you can see how a tool finds them and what removing each of them buys.",
+    args_conflicts_with_subcommands = true,
+    after_help = EXAMPLES
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    train: train::TrainArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dflash-train                                    train the tiny preset on built-in text (on a GPU)
+  syncaudit run --device emulated -- dflash-train   the same without a GPU, audited
+  syncaudit run -- dflash-train --waits legacy      every historical wait, audited
+  dflash-train --waits metrics,acks               only these two
+  dflash-train --data chat.jsonl --steps 500 --checkpoint run1 --metrics run1.jsonl";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Capture one training step as a CUDA graph: proof that nothing in it waits for the device
+    CaptureCheck(capture_check::CaptureCheckArgs),
+}
+
+/// Parses the arguments and runs what they ask for.
+pub fn run() -> Result<ExitCode> {
+    let cli = Cli::parse();
+    match cli.command {
+        None => train::run(&cli.train),
+        Some(Command::CaptureCheck(args)) => capture_check::run(&args),
+    }
+}

@@ -1,0 +1,384 @@
+//! `dflash-train [OPTIONS]`: options of a training run, what it prints while it runs, and Ctrl-C.
+
+use clap::{Args, ValueEnum};
+use dflash_train::data::Dataset;
+use dflash_train::data::tokenizer::Tokenizer;
+use dflash_train::device::Device;
+use dflash_train::error::{Error, Result};
+use dflash_train::optim::{Metrics, OptimizerConfig, Schedule};
+use dflash_train::preset::{Preset, Sizes, memory_estimate};
+use dflash_train::rollout::features::FeatureFiles;
+use dflash_train::rollout::target::{Target, taps};
+use dflash_train::rollout::worker::Source;
+use dflash_train::train::{self, Settings};
+use dflash_train::waits::Waits;
+use serde::Serialize;
+use signal_hook::consts::SIGINT;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Exit status after Ctrl-C, as shells count it: 128 and the signal's number.
+const STOPPED: u8 = 130;
+
+/// Options of a training run.
+#[derive(Args, Clone)]
+pub struct TrainArgs {
+    /// Sizes of model, batch and run; the options below override single numbers
+    #[arg(long, value_enum, default_value = "tiny")]
+    pub preset: Preset,
+
+    /// Training objective
+    #[arg(long, value_enum, default_value = "dflash")]
+    pub algorithm: Algorithm,
+
+    /// Historical waits to bring back: none, legacy (all), or a list of metrics, anchors, scalars, acks, batch-copy
+    #[arg(long, value_name = "LIST", default_value = "none")]
+    pub waits: Waits,
+
+    /// Optimiser steps in all, those before a resumed checkpoint included [default: the preset's; tiny 60]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: Option<u32>,
+
+    /// Read and print metrics every N steps [default: the preset's; tiny 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub log_every: Option<u32>,
+
+    /// Seed of weights, data order and anchors: equal seeds give equal losses, bit for bit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Text to train on: UTF-8 text, or .jsonl of {"prompt", "answer"}, {"messages"} or {"text"} [default: built-in text]
+    #[arg(long, value_name = "PATH", help_heading = "Data")]
+    pub data: Option<PathBuf>,
+
+    /// A tokenizer.json [default: a token per byte]
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Weights of the frozen target: a safetensors file, or a directory of them, with a config.json [default: seeded]
+    #[arg(long, value_name = "PATH", help_heading = "Data")]
+    pub target: Option<PathBuf>,
+
+    /// Recorded features (input_ids, hidden_states, loss_mask) instead of running the target: a safetensors file or directory
+    #[arg(long, value_name = "PATH", help_heading = "Data", conflicts_with = "data")]
+    pub features: Option<PathBuf>,
+
+    /// Sequences per micro-batch
+    #[arg(long, value_name = "N", help_heading = "Sizes", value_parser = positive)]
+    pub batch: Option<usize>,
+
+    /// Micro-batches per step
+    #[arg(long, value_name = "N", help_heading = "Sizes", default_value = "1", value_parser = positive)]
+    pub accumulate: usize,
+
+    /// Tokens per sequence
+    #[arg(long, value_name = "N", help_heading = "Sizes", value_parser = positive)]
+    pub sequence: Option<usize>,
+
+    /// Peak learning rate
+    #[arg(long, value_name = "X", help_heading = "Optimiser", value_parser = not_negative)]
+    pub lr: Option<f32>,
+
+    /// Steps of linear warm-up [default: a tenth of the schedule]
+    #[arg(long, value_name = "N", help_heading = "Optimiser")]
+    pub warmup_steps: Option<u32>,
+
+    /// Step at which the cosine reaches zero; set it to train one schedule in several runs [default: --steps]
+    #[arg(long, value_name = "N", help_heading = "Optimiser", value_parser = clap::value_parser!(u32).range(1..))]
+    pub schedule_steps: Option<u32>,
+
+    /// Decoupled weight decay
+    #[arg(long, value_name = "X", help_heading = "Optimiser", default_value = "0", value_parser = not_negative)]
+    pub weight_decay: f32,
+
+    /// Gradients are clipped to this global norm
+    #[arg(long, value_name = "X", help_heading = "Optimiser", default_value = "1", value_parser = not_negative)]
+    pub max_grad_norm: f32,
+
+    /// Save the state here at the end, and resume from it when there is one
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Save every N steps too (between two steps; the save itself waits for the device)
+    #[arg(long, value_name = "N", help_heading = "Output", requires = "checkpoint",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub checkpoint_every: Option<u32>,
+
+    /// Write every step's metrics here, one JSON object a line
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub metrics: Option<PathBuf>,
+
+    /// Which GPU
+    #[arg(long, value_name = "N", help_heading = "Device", default_value_t = 0)]
+    pub gpu: i32,
+
+    /// How many steps the host may be ahead of the device
+    #[arg(long, value_name = "N", help_heading = "Device", default_value = "2", value_parser = positive)]
+    pub run_ahead: usize,
+
+    /// Start even where the preset is known not to fit the device
+    #[arg(long, help_heading = "Device")]
+    pub force: bool,
+}
+
+/// Training objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Algorithm {
+    /// Predict a block at once
+    Dflash,
+    /// DFlash with a causal correction (not in this version)
+    Domino,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
+}
+
+fn not_negative(text: &str) -> Result<f32, String> {
+    text.parse()
+        .ok()
+        .filter(|x: &f32| x.is_finite() && *x >= 0.0)
+        .ok_or_else(|| "expected a number, 0 or more".to_owned())
+}
+
+/// A run that is ready to start.
+pub struct Plan {
+    /// What to train.
+    pub settings: Settings,
+    /// The frozen target.
+    pub target: Arc<Target>,
+    /// Where features come from.
+    pub source: Source,
+}
+
+/// Turns options into a plan, reading the files that they name.
+pub fn plan(args: &TrainArgs) -> Result<Plan> {
+    if args.algorithm == Algorithm::Domino {
+        return Err(Error::new("--algorithm domino is not in this version; train with --algorithm dflash"));
+    }
+    let tokenizer = args.tokenizer.as_deref().map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
+    let vocabulary = tokenizer.vocabulary().max(args.preset.published_vocabulary());
+    let mut sizes = args.preset.sizes(vocabulary, tokenizer.mask_id());
+    sizes.batch = args.batch.unwrap_or(sizes.batch);
+    sizes.sequence = args.sequence.unwrap_or(sizes.sequence);
+    let target = Arc::new(open_target(args, &mut sizes)?);
+    let source = match &args.features {
+        Some(path) => {
+            let width = sizes.draft.num_context_features * sizes.draft.hidden_size;
+            Source::Files(FeatureFiles::open(path, sizes.sequence, width, sizes.draft.vocab_size)?)
+        }
+        None => {
+            let data = Dataset::open(args.data.as_deref(), &tokenizer, sizes.sequence, args.seed)?;
+            Source::Rollout(data, target.clone())
+        }
+    };
+    let steps = args.steps.unwrap_or(sizes.steps);
+    let total_steps = args.schedule_steps.unwrap_or(steps);
+    let optimizer = OptimizerConfig {
+        schedule: Schedule {
+            peak: args.lr.unwrap_or(sizes.learning_rate),
+            warmup_steps: args.warmup_steps.unwrap_or(total_steps / 10),
+            total_steps,
+        },
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: args.weight_decay,
+        max_grad_norm: args.max_grad_norm,
+    };
+    let settings = Settings {
+        config: sizes.draft,
+        batch: sizes.batch,
+        sequence: sizes.sequence,
+        accumulate: args.accumulate,
+        steps,
+        log_every: args.log_every.unwrap_or(sizes.log_every),
+        seed: args.seed,
+        waits: args.waits,
+        optimizer,
+        checkpoint: args.checkpoint.clone(),
+        checkpoint_every: args.checkpoint_every,
+        run_ahead: args.run_ahead,
+    };
+    Ok(Plan { settings, target, source })
+}
+
+/// The target of the options. A target from files decides the vocabulary, and must be as wide as the preset's draft.
+fn open_target(args: &TrainArgs, sizes: &mut Sizes) -> Result<Target> {
+    let Some(path) = &args.target else {
+        let taps = taps(sizes.target.layers, sizes.draft.num_context_features);
+        return Ok(Target::seeded(sizes.target.clone(), taps, args.seed));
+    };
+    let target = Target::open(path, sizes.draft.num_context_features)?;
+    let shape = target.shape();
+    if shape.hidden != sizes.draft.hidden_size {
+        return Err(Error::new(format!(
+            "the target {} is {} wide, but the draft of preset {:?} is {}; choose the preset that fits",
+            path.display(),
+            shape.hidden,
+            args.preset,
+            sizes.draft.hidden_size
+        )));
+    }
+    if shape.vocabulary <= sizes.draft.mask_token_id as usize {
+        return Err(Error::new(format!(
+            "the target {} has {} tokens, the tokenizer needs the mask token {}; pass the target's own --tokenizer",
+            path.display(),
+            shape.vocabulary,
+            sizes.draft.mask_token_id
+        )));
+    }
+    sizes.draft.vocab_size = shape.vocabulary;
+    Ok(target)
+}
+
+/// Trains as the options say.
+pub fn run(args: &TrainArgs) -> Result<ExitCode> {
+    let device = Device::open(args.gpu)?;
+    check_fit(args, &device)?;
+    let Plan { settings, target, source } = plan(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // The first Ctrl-C sets `stop`; the second finds it set and ends the process at once.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, i32::from(STOPPED), stop.clone())
+        .and_then(|_| signal_hook::flag::register(SIGINT, stop.clone()))
+        .map_err(|error| Error::new(format!("cannot listen for Ctrl-C: {error}")))?;
+
+    let mut reporter = Reporter::open(args, &settings)?;
+    reporter.start(&device, &settings);
+    let outcome = train::run(&device, &settings, &target, source, &stop, &mut |row| reporter.step(row));
+    let outcome = reporter.finish(outcome)?;
+    if outcome.resumed_from >= settings.steps {
+        eprintln!(
+            "nothing to do: the checkpoint stands at step {}; ask for more --steps to go on",
+            outcome.resumed_from
+        );
+    }
+    if outcome.stopped {
+        eprintln!("stopped behind step {} of {}", outcome.steps, settings.steps);
+        return Ok(ExitCode::from(STOPPED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what the preset needs, and refuses one that would take days on the emulated device.
+fn check_fit(args: &TrainArgs, device: &Device) -> Result<()> {
+    if args.preset != Preset::Qwen3Eight {
+        return Ok(());
+    }
+    let sizes = args.preset.sizes(args.preset.published_vocabulary(), 0);
+    let batch = args.batch.unwrap_or(sizes.batch);
+    let sequence = args.sequence.unwrap_or(sizes.sequence);
+    let estimate = memory_estimate(&sizes.draft, batch, sequence, args.run_ahead + 1);
+    eprintln!("{estimate}");
+    if device.is_emulated() && !args.force {
+        return Err(Error::new(format!(
+            "preset qwen3-8b is made for a GPU: on the emulated device it needs {:.0} GiB of host memory, and a step of \
+             {:.0} TFLOP takes the host hours; use --preset tiny or small, or --force if you mean it",
+            estimate.total_gib(),
+            estimate.step_tflop
+        )));
+    }
+    Ok(())
+}
+
+/// What a run prints and writes while it runs.
+struct Reporter {
+    metrics: Option<(PathBuf, BufWriter<File>)>,
+    log_every: u32,
+    steps: u32,
+    /// A line that is rewritten in place, when somebody watches.
+    progress: bool,
+}
+
+/// A line of the metrics file.
+#[derive(Serialize)]
+struct MetricsLine {
+    step: u32,
+    loss: f32,
+    accuracy: f32,
+    accuracy_denom: f32,
+    grad_norm: f32,
+    lr: f32,
+}
+
+impl Reporter {
+    fn open(args: &TrainArgs, settings: &Settings) -> Result<Self> {
+        let metrics = match &args.metrics {
+            None => None,
+            Some(path) => {
+                let file = File::create(path).map_err(|error| {
+                    Error::new(format!("cannot write the metrics to {}: {error}", path.display()))
+                })?;
+                Some((path.clone(), BufWriter::new(file)))
+            }
+        };
+        Ok(Reporter {
+            metrics,
+            log_every: settings.log_every,
+            steps: settings.steps,
+            progress: std::io::stderr().is_terminal(),
+        })
+    }
+
+    fn start(&self, device: &Device, settings: &Settings) {
+        let kind = if device.is_emulated() { ", emulated: losses are real, times are not" } else { "" };
+        eprintln!("device  {}{kind}; matrix products by {}", device.name(), device.gemm_provider());
+        eprintln!(
+            "train   {} steps of {} x {} tokens, waits: {}, seed {}",
+            settings.steps,
+            settings.batch * settings.accumulate,
+            settings.sequence,
+            settings.waits,
+            settings.seed
+        );
+    }
+
+    fn step(&mut self, row: &Metrics) -> Result<()> {
+        let step = row.step + 1;
+        if let Some((path, file)) = &mut self.metrics {
+            let line = MetricsLine {
+                step,
+                loss: row.loss,
+                accuracy: row.accuracy,
+                accuracy_denom: row.accuracy_denom,
+                grad_norm: row.grad_norm,
+                lr: row.lr,
+            };
+            serde_json::to_writer(&mut *file, &line)
+                .map_err(std::io::Error::from)
+                .and_then(|()| file.write_all(b"\n"))
+                .map_err(|error| {
+                    Error::new(format!("cannot write the metrics to {}: {error}", path.display()))
+                })?;
+        }
+        if step.is_multiple_of(self.log_every) {
+            if self.progress {
+                eprint!("\r\x1b[K");
+            }
+            eprintln!(
+                "step {step:>6}  loss {:<8.4} accuracy {:<6.3} grad_norm {:<8.3} lr {:.2e}",
+                row.loss, row.accuracy, row.grad_norm, row.lr
+            );
+        } else if self.progress {
+            eprint!("\r\x1b[Kstep {step:>6} of {}  loss {:.4}", self.steps, row.loss);
+        }
+        Ok(())
+    }
+
+    /// Puts the metrics on disk and the cursor on a new line, however the run ended.
+    fn finish<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        if self.progress {
+            eprint!("\r\x1b[K");
+        }
+        if let Some((path, file)) = &mut self.metrics {
+            file.flush().map_err(|error| {
+                Error::new(format!("cannot write the metrics to {}: {error}", path.display()))
+            })?;
+        }
+        outcome
+    }
+}

@@ -1,0 +1,220 @@
+//! Presets: named sizes of everything.
+
+use crate::model::Config;
+use crate::rollout::target::TargetShape;
+use clap::ValueEnum;
+
+/// A named set of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// Two small layers: 60 steps take seconds on the emulated device
+    Tiny,
+    /// Four layers, blocks of 16: minutes on the emulated device
+    Small,
+    /// The published recipe: 5 layers, H 4096, V 151936, 256 anchors of 16. For a GPU
+    #[value(name = "qwen3-8b")]
+    Qwen3Eight,
+}
+
+/// What a preset fixes; `--batch`, `--sequence` and the like override single numbers.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// The draft model. Its vocabulary and mask token are those of the tokenizer and the target.
+    pub draft: Config,
+    /// The stand-in target, without its vocabulary.
+    pub target: TargetShape,
+    /// Sequences per micro-batch.
+    pub batch: usize,
+    /// Tokens per sequence.
+    pub sequence: usize,
+    /// Optimiser steps.
+    pub steps: u32,
+    /// A log step every so many.
+    pub log_every: u32,
+    /// Peak learning rate.
+    pub learning_rate: f32,
+}
+
+impl Preset {
+    /// The sizes, for a vocabulary of `vocabulary` ids with this mask token.
+    pub fn sizes(self, vocabulary: usize, mask_token: i32) -> Sizes {
+        let draft =
+            |hidden: usize, heads: usize, kv_heads: usize, head_dim: usize, mlp: usize, layers: usize| {
+                Config {
+                    hidden_size: hidden,
+                    num_attention_heads: heads,
+                    num_key_value_heads: kv_heads,
+                    head_dim,
+                    intermediate_size: mlp,
+                    num_hidden_layers: layers,
+                    num_context_features: 2,
+                    block_size: 8,
+                    num_anchors: 8,
+                    vocab_size: vocabulary,
+                    mask_token_id: mask_token,
+                    loss_decay_gamma: Some(7.0),
+                    rms_norm_eps: 1e-6,
+                    rope_theta: 10_000.0,
+                }
+            };
+        let target =
+            |hidden: usize, heads: usize, kv_heads: usize, head_dim: usize, mlp: usize, layers: usize| {
+                TargetShape {
+                    vocabulary,
+                    hidden,
+                    layers,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    mlp,
+                    rope_theta: 10_000.0,
+                    norm_epsilon: 1e-6,
+                }
+            };
+        match self {
+            Preset::Tiny => Sizes {
+                draft: draft(64, 4, 2, 16, 128, 2),
+                target: target(64, 4, 2, 16, 128, 5),
+                batch: 2,
+                sequence: 64,
+                steps: 60,
+                log_every: 10,
+                learning_rate: 3e-3,
+            },
+            Preset::Small => Sizes {
+                draft: Config {
+                    num_context_features: 3,
+                    block_size: 16,
+                    num_anchors: 16,
+                    ..draft(256, 8, 4, 32, 768, 4)
+                },
+                target: target(256, 8, 4, 32, 512, 8),
+                batch: 2,
+                sequence: 256,
+                steps: 200,
+                log_every: 20,
+                learning_rate: 1e-3,
+            },
+            Preset::Qwen3Eight => Sizes {
+                draft: Config {
+                    num_context_features: 5,
+                    block_size: 16,
+                    num_anchors: 256,
+                    rope_theta: 1_000_000.0,
+                    ..draft(4096, 32, 8, 128, 12288, 5)
+                },
+                // As wide as the real target, so that the features have the published shape, but thin: host threads have
+                // to run it. Real features come from --features or --target.
+                target: target(4096, 1, 1, 64, 64, 8),
+                batch: 2,
+                sequence: 768,
+                steps: 500,
+                log_every: 50,
+                learning_rate: 6e-4,
+            },
+        }
+    }
+
+    /// The vocabulary that the recipe was published with, used where the tokenizer's is smaller.
+    pub fn published_vocabulary(self) -> usize {
+        match self {
+            Preset::Tiny | Preset::Small => 0,
+            Preset::Qwen3Eight => 151_936,
+        }
+    }
+}
+
+/// What a run needs, from its shapes alone: printed before a large run starts, so that it fails early and with a reason.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryEstimate {
+    /// Trainable parameters.
+    pub parameters: f64,
+    /// fp32 weights, gradients and AdamW's two moments, GiB.
+    pub weights_gib: f64,
+    /// The frozen embedding table and LM head, GiB.
+    pub frozen_gib: f64,
+    /// What the forward pass keeps for the backward pass, logits included, GiB.
+    pub activations_gib: f64,
+    /// Batches on the device; as much again is page-locked on the host. GiB.
+    pub batches_gib: f64,
+    /// Arithmetic of one micro-batch, forward and backward.
+    pub step_tflop: f64,
+}
+
+impl MemoryEstimate {
+    /// All device memory.
+    pub fn total_gib(&self) -> f64 {
+        self.weights_gib + self.frozen_gib + self.activations_gib + self.batches_gib
+    }
+}
+
+impl std::fmt::Display for MemoryEstimate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "needs   about {:.0} GiB on the device: {:.1} weights, gradients and moments of {:.2} G parameters in fp32, \
+             {:.1} frozen tables, {:.1} activations, {:.1} batches; about {:.0} TFLOP a micro-batch",
+            self.total_gib(),
+            self.weights_gib,
+            self.parameters / 1e9,
+            self.frozen_gib,
+            self.activations_gib,
+            self.batches_gib,
+            self.step_tflop
+        )
+    }
+}
+
+/// Estimates memory and arithmetic for micro-batches of `batch` sequences of `sequence` tokens with `slots` of them loaded.
+pub fn memory_estimate(config: &Config, batch: usize, sequence: usize, slots: usize) -> MemoryEstimate {
+    let f = |n: usize| n as f64;
+    let (h, v, mlp) = (f(config.hidden_size), f(config.vocab_size), f(config.intermediate_size));
+    let (q, kv) = (f(config.query_width()), f(config.key_value_width()));
+    let (layers, taps) = (f(config.num_hidden_layers), f(config.num_context_features));
+    let context = f(batch * sequence);
+    let rows = f(batch * config.num_anchors * config.block_size);
+
+    let layer = 2.0 * h * q + 2.0 * h * kv + 3.0 * h * mlp;
+    let parameters = taps * h * h + layers * layer;
+    // Per layer and row: two normed inputs, two residuals, queries before and after norm, keys, values, mixed heads, and
+    // three MLP vectors. Logits once, and their gradient in place.
+    let kept_per_row = layers * (4.0 * h + 3.0 * q + 3.0 * kv + 3.0 * mlp) + v;
+    let kept_per_context = (taps + 1.0) * h + layers * 3.0 * kv;
+    let head = 2.0 * rows * v * h;
+    let body = 2.0 * rows * layers * layer
+        + 2.0 * context * (taps * h * h + layers * 2.0 * h * kv)
+        + 4.0 * rows * (f(sequence) / 2.0 + f(config.block_size)) * q * layers;
+    let gib = |floats: f64| floats * 4.0 / f64::from(1 << 30);
+    MemoryEstimate {
+        parameters,
+        weights_gib: gib(4.0 * parameters),
+        frozen_gib: gib(2.0 * v * h),
+        activations_gib: gib(rows * kept_per_row + context * kept_per_context),
+        batches_gib: gib(f(slots) * context * (taps * h + 2.0)),
+        // Backward costs the body twice over, and the frozen head once: it needs no gradient of its own.
+        step_tflop: (3.0 * body + 2.0 * head) / 1e12,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_valid_configuration() {
+        for preset in Preset::value_variants() {
+            let sizes = preset.sizes(preset.published_vocabulary().max(264), 257);
+            sizes.draft.validate().unwrap();
+            assert_eq!(sizes.draft.hidden_size, sizes.target.hidden);
+            assert!(sizes.sequence > sizes.draft.block_size);
+        }
+    }
+
+    #[test]
+    fn the_published_shapes_cost_about_what_was_published() {
+        // About 45 TFLOP per sample were published; how they were counted was not.
+        let sizes = Preset::Qwen3Eight.sizes(151_936, 0);
+        let tflop = memory_estimate(&sizes.draft, 1, 768, 3).step_tflop;
+        assert!((30.0..60.0).contains(&tflop), "{tflop}");
+    }
+}

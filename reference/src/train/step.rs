@@ -1,0 +1,79 @@
+//! The device work of a training step.
+//!
+//! In: micro-batches in device memory. Out: new weights and a row in the metrics ring, all issued on one stream. With no
+//! historical wait switched on it must never wait, copy to the host, allocate, or upload from pageable memory; capturing it
+//! as a graph proves that (`dflash-train capture-check`).
+
+use crate::device::{Device, Result, Stream};
+use crate::model::{AnchorScalars, AnchorWidth, Batch, Model, Scalar};
+use crate::nvtx;
+use crate::optim::Optimizer;
+use crate::waits::scalars::DeviceScalars;
+use crate::waits::{Source, Waits, anchors};
+use std::sync::Arc;
+
+/// Model, optimiser and the stream they run on.
+pub struct Compute {
+    /// The compute stream. Shared, so that a capture can hold it while the step is issued.
+    pub stream: Arc<Stream>,
+    /// The draft model.
+    pub model: Model,
+    /// Its optimiser.
+    pub optimizer: Optimizer,
+    read_width: bool,
+    scalars: Option<DeviceScalars>,
+}
+
+impl Compute {
+    /// Puts the parts together. Set-up only.
+    pub fn new(device: &Arc<Device>, model: Model, optimizer: Optimizer, waits: Waits) -> Result<Self> {
+        let scalars = waits.has(Source::Scalars).then(|| DeviceScalars::new(device)).transpose()?;
+        Ok(Compute {
+            stream: Arc::new(Stream::new(device)?),
+            model,
+            optimizer,
+            read_width: waits.has(Source::Anchors),
+            scalars,
+        })
+    }
+
+    /// Starts a step.
+    pub fn begin(&mut self) -> Result<()> {
+        self.model.zero_gradients(&self.stream)
+    }
+
+    /// Forward and backward of one micro-batch, whose gradients count `scale`.
+    pub fn micro_batch(&mut self, batch: &Batch, scale: f32) -> Result<()> {
+        let stream = &*self.stream;
+        {
+            let _forward = nvtx::range(c"forward");
+            {
+                let _anchors = nvtx::range(c"anchors");
+                self.model.count_anchors(stream, batch)?;
+                let width = if self.read_width {
+                    anchors::read_width(stream, &self.model)?
+                } else {
+                    AnchorWidth::OnDevice
+                };
+                let scalars = match &self.scalars {
+                    Some(scalars) => scalars.upload_anchor_scalars(stream, &self.model)?,
+                    None => AnchorScalars::LITERAL,
+                };
+                self.model.draw_anchors(stream, batch, width, scalars)?;
+            }
+            let mask_token = match &self.scalars {
+                Some(scalars) => scalars.upload_mask_token(stream, &self.model)?,
+                None => Scalar::Literal,
+            };
+            self.model.forward(stream, batch, mask_token)?;
+        }
+        let _backward = nvtx::range(c"backward");
+        self.model.backward(stream, batch, scale)
+    }
+
+    /// Ends a step: clips, updates the weights, writes the metrics row.
+    pub fn update(&mut self) -> Result<()> {
+        let _optimizer = nvtx::range(c"optimizer");
+        self.optimizer.step(&self.stream, &mut self.model)
+    }
+}
