@@ -13,6 +13,8 @@ mod record;
 
 mod foreign;
 mod reader;
+#[doc(hidden)]
+pub mod testing;
 
 #[cfg(unix)]
 mod intern;

@@ -16,7 +16,7 @@ use crate::loss::LossReason;
 use crate::record::*;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
 /// A file can't be read as an event log at all.
@@ -82,6 +82,8 @@ pub enum Warning {
     DamagedRecord { offset: u64 },
     /// A chunk of a lane is missing; the rest of the lane is not used.
     MissingChunk { lane: u32, sequence: u32 },
+    /// A chunk ends although the first record of the next one had fitted into it: what was between is lost.
+    Gap { offset: u64 },
     /// Two chunks claim the same place in a lane; the first in the file is used.
     DoubleChunk { lane: u32, sequence: u32 },
     /// Readable events behind damage in their lane, which are not used.
@@ -117,6 +119,12 @@ impl fmt::Display for Warning {
                 f,
                 "chunk {sequence} of lane {lane} is missing; what its thread wrote after it was left out"
             ),
+            Warning::Gap { offset } => {
+                write!(
+                    f,
+                    "records are missing at byte {offset}; what their thread wrote after them was left out"
+                )
+            }
             Warning::DoubleChunk { lane, sequence } => {
                 write!(f, "chunk {sequence} of lane {lane} is there twice; the first one was used")
             }
@@ -232,15 +240,22 @@ impl LogFile {
         // Look at the header before reading gigabytes of something else.
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(OpenError::Io)?;
-        read_header(&bytes)?;
-        let length = usize::try_from(metadata.len())
-            .map_err(|_| OpenError::Io(io::Error::from(io::ErrorKind::FileTooLarge)))?;
+        let (header, ..) = read_header(&bytes)?;
+        // After the header, so that it covers all chunks that the header knows of.
+        let length = file.metadata().map_err(OpenError::Io)?.len();
+        let length = usize::try_from(length)
+            .map_err(|_| OpenError::Io(io::Error::from(io::ErrorKind::FileTooLarge)))?
+            .max(bytes.len());
         bytes
-            .try_reserve_exact(length.saturating_sub(bytes.len()) + 1)
+            .try_reserve_exact(length - bytes.len())
             .map_err(|_| OpenError::Io(io::Error::from(io::ErrorKind::OutOfMemory)))?;
-        // The process may still be running: no more than there was at the start.
-        let rest = length.saturating_sub(bytes.len()) as u64;
-        Read::by_ref(&mut file).take(rest).read_to_end(&mut bytes).map_err(OpenError::Io)?;
+        if header.sealed {
+            let rest = (length - bytes.len()) as u64;
+            Read::by_ref(&mut file).take(rest).read_to_end(&mut bytes).map_err(OpenError::Io)?;
+        } else {
+            bytes.resize(length, 0);
+            read_backwards(&mut file, &mut bytes).map_err(OpenError::Io)?;
+        }
         LogFile::from_bytes(bytes)
     }
 
@@ -254,7 +269,7 @@ impl LogFile {
         if field(&bytes, AT_STATE) > STATE_SEALED {
             scan.warnings.push(Warning::OddHeader { what: "state" });
         }
-        scan.chunks(claimed);
+        scan.chunks(claimed, header.sealed);
         let file_bytes = bytes.len() as u64;
         let Scan { spans, threads, definitions, mut warnings, mut summary, .. } = scan.finish();
         warnings.sort();
@@ -469,6 +484,20 @@ fn wide_field(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map_or(0, |value| u64::from_le_bytes(*value))
 }
 
+/// Reads all slots but the first, the last one first. The process may still be writing: a lane's later chunks are then
+/// read before its earlier ones, so what is read has no gap, as a lane never goes back to a chunk.
+fn read_backwards(file: &mut std::fs::File, bytes: &mut [u8]) -> io::Result<()> {
+    for (slot, part) in bytes.chunks_mut(SLOT_BYTES).enumerate().skip(1).rev() {
+        file.seek(io::SeekFrom::Start((slot * SLOT_BYTES) as u64))?;
+        match file.read_exact(part) {
+            // Sealing has just given space back; it held nothing.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => part.fill(0),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
 /// Header, nonce and number of chunks handed out.
 fn read_header(bytes: &[u8]) -> Result<(Header, u64, u32), OpenError> {
     if bytes.is_empty() {
@@ -555,7 +584,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn chunks(&mut self, claimed: u32) {
+    fn chunks(&mut self, claimed: u32, sealed: bool) {
         let mut found = 0;
         for (slot, start) in (SLOT_BYTES..self.bytes.len()).step_by(SLOT_BYTES).enumerate() {
             let end = self.bytes.len().min(start + SLOT_BYTES);
@@ -575,10 +604,10 @@ impl<'a> Scan<'a> {
                 && field(header, AT_CHUNK_CHECK) == check.finish()
             {
                 self.chunk(start, end);
-            } else if header.iter().any(|byte| *byte != 0) {
+            } else if sealed || header.iter().any(|byte| *byte != 0) {
                 self.warnings.push(Warning::DamagedChunk { offset: start as u64 });
             }
-            // A zero chunk was handed out at the moment of the kill. If it held something once, its lane has a gap.
+            // Without a seal, a chunk of zeros was handed out at the moment of a kill.
         }
         let missing = u64::from(claimed).saturating_sub(found) as u32;
         if missing > 0 {
@@ -761,7 +790,7 @@ impl<'a> Scan<'a> {
         let mut unused = 0;
         let mut thread = None;
         let number = chunks.first().map_or(0, |chunk| chunk.lane);
-        for chunk in chunks {
+        for (index, chunk) in chunks.iter().enumerate() {
             if chunk.sequence < expected {
                 self.warnings.push(Warning::DoubleChunk { lane: number, sequence: chunk.sequence });
                 continue;
@@ -788,6 +817,15 @@ impl<'a> Scan<'a> {
             }
             self.span(start, chunk.end, &mut thread);
             broken = chunk.damaged;
+            // A thread leaves a chunk only for a record that does not fit.
+            let next = chunks.get(index + 1).and_then(|next| Raw::at(self.bytes, next.start, next.end));
+            if let Some(next) = next
+                && !broken
+                && chunk.end - chunk.start + next.length <= CHUNK_CAPACITY
+            {
+                self.warnings.push(Warning::Gap { offset: chunk.end as u64 });
+                broken = true;
+            }
         }
         if unused > 0 {
             self.warnings.push(Warning::UnusedEvents { lane: number, events: unused });
