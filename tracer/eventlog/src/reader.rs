@@ -265,11 +265,11 @@ impl LogFile {
     /// When the bytes are no log that this version can read.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<LogFile, OpenError> {
         let (header, nonce, claimed) = read_header(&bytes)?;
-        let mut scan = Scan::new(&bytes, nonce);
+        let mut scan = Scan::new(&bytes, nonce, header.sealed);
         if field(&bytes, AT_STATE) > STATE_SEALED {
             scan.warnings.push(Warning::OddHeader { what: "state" });
         }
-        scan.chunks(claimed, header.sealed);
+        scan.chunks(claimed);
         let file_bytes = bytes.len() as u64;
         let Scan { spans, threads, definitions, mut warnings, mut summary, .. } = scan.finish();
         warnings.sort();
@@ -542,6 +542,7 @@ fn read_header(bytes: &[u8]) -> Result<(Header, u64, u32), OpenError> {
 struct Scan<'a> {
     bytes: &'a [u8],
     nonce: u64,
+    sealed: bool,
     chunks: Vec<Chunk>,
     /// Offsets of `Thread` records with the thread id, in file order.
     owners: Vec<(usize, u64)>,
@@ -567,10 +568,11 @@ struct Uses {
 }
 
 impl<'a> Scan<'a> {
-    fn new(bytes: &'a [u8], nonce: u64) -> Scan<'a> {
+    fn new(bytes: &'a [u8], nonce: u64, sealed: bool) -> Scan<'a> {
         Scan {
             bytes,
             nonce,
+            sealed,
             chunks: Vec::new(),
             owners: Vec::new(),
             uses: Uses::default(),
@@ -584,7 +586,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn chunks(&mut self, claimed: u32, sealed: bool) {
+    fn chunks(&mut self, claimed: u32) {
         let mut found = 0;
         for (slot, start) in (SLOT_BYTES..self.bytes.len()).step_by(SLOT_BYTES).enumerate() {
             let end = self.bytes.len().min(start + SLOT_BYTES);
@@ -604,7 +606,7 @@ impl<'a> Scan<'a> {
                 && field(header, AT_CHUNK_CHECK) == check.finish()
             {
                 self.chunk(start, end);
-            } else if sealed || header.iter().any(|byte| *byte != 0) {
+            } else if self.sealed || header.iter().any(|byte| *byte != 0) {
                 self.warnings.push(Warning::DamagedChunk { offset: start as u64 });
             }
             // Without a seal, a chunk of zeros was handed out at the moment of a kill.
@@ -638,7 +640,11 @@ impl<'a> Scan<'a> {
             events += 1;
             at += raw.length;
         }
-        let damaged = at < committed;
+        // In an open log, a record cut off by a kill may follow. When a log is sealed, every chunk is in use and ends clean,
+        // which shows damage that has hit the committed length too.
+        let rest = self.bytes.get(at..end).unwrap_or_default();
+        let unclean = self.sealed && (at == start || rest.iter().any(|byte| *byte != 0));
+        let damaged = at < committed || unclean;
         if damaged {
             self.warnings.push(Warning::DamagedRecord { offset: at as u64 });
         }
