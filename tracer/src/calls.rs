@@ -60,7 +60,7 @@ pub struct ApiState {
 #[derive(Clone, Copy)]
 struct Outer {
     function: &'static Function,
-    /// Where on the stack the callback ran. A later ENTER at or above it means that this call was left without EXIT.
+    /// Where on the stack the callback ran.
     stack_address: usize,
     enter_ns: u64,
     arguments: CallArguments,
@@ -69,6 +69,21 @@ struct Outer {
     nested_calls: u8,
     nested_cbid: u16,
     nested_longest_ns: u64,
+}
+
+/// More than the frames between an API function and the callbacks that it makes.
+const DISPATCH_BYTES: usize = 16 * 1024;
+
+impl Outer {
+    /// Whether this call ended without telling (`longjmp`, a context that took CUPTI's hooks down with it): then the call
+    /// that begins now is not nested in it. Without this, one lost EXIT would hide all later calls of the thread.
+    fn was_left(&self, next: &Function, stack_address: usize) -> bool {
+        // The driver never calls the runtime.
+        let inside_out = self.function.domain == domain::DRIVER_API && next.domain == domain::RUNTIME_API;
+        // Nested calls are made further down the stack than the function that makes them.
+        let slack = if self.function.class == Class::ContextDestroy { 0 } else { DISPATCH_BYTES };
+        inside_out || stack_address >= self.stack_address.saturating_add(slack)
+    }
 }
 
 impl ApiState {
@@ -108,8 +123,8 @@ pub unsafe fn callback(thread: &mut ThreadState, function: &'static Function, da
     let stack_address = std::ptr::from_ref(&data).addr();
     match data.callback_site {
         site::ENTER => {
-            let abandoned = thread.api.outer.is_some_and(|outer| stack_address >= outer.stack_address);
-            if thread.api.depth == 0 || abandoned {
+            let left = thread.api.outer.is_some_and(|outer| outer.was_left(function, stack_address));
+            if thread.api.depth == 0 || left {
                 thread.api.depth = 1;
                 // SAFETY: the caller's promise covers the argument block.
                 unsafe { enter(thread, function, data, stack_address) };

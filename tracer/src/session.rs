@@ -222,7 +222,7 @@ fn close(code: u32) {
         thread.log().map(end)
     });
     if ended.flatten().is_none() {
-        // `exit` from inside of the tracer, or so late that this thread's state is gone.
+        // `exit` was called from inside of the tracer, by a signal handler.
         end(&mut session.writer.thread());
     }
 }

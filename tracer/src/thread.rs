@@ -2,7 +2,7 @@
 //!
 //! In: the calling thread. Out: its [`ThreadState`], at most once at a time. Must never be entered twice on one thread
 //! (a signal handler, an allocator that calls CUDA): the second entry is counted as a loss and does nothing. Works while
-//! the thread is being torn down, by doing nothing.
+//! the thread is being torn down, with a state that is made for the moment.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,36 +24,29 @@ pub struct ThreadState {
 }
 
 thread_local! {
-    static STATE: RefCell<ThreadState> = const {
-        RefCell::new(ThreadState {
-            session: None,
-            log: None,
-            unwinder: None,
-            api: ApiState::new(),
-            queries: QueryState::new(),
-            depths: Vec::new(),
-        })
-    };
+    static STATE: RefCell<ThreadState> = const { RefCell::new(ThreadState::new()) };
 }
 
-/// Runs `body` with the state of the calling thread. `None`: the thread is inside the tracer already, or at its end.
+/// Runs `body` with the state of the calling thread. `None`: the thread is inside the tracer already.
 #[inline]
 pub fn with<R>(body: impl FnOnce(&mut ThreadState) -> R) -> Option<R> {
     // Before the state is taken: opening the recording writes the first records through it.
     let session = session::current();
+    let mut body = Some(body);
+    let mut run = |state: &mut ThreadState| {
+        state.attach(session);
+        body.take().map(|body| body(state))
+    };
     STATE
         .try_with(|state| match state.try_borrow_mut() {
-            Ok(mut state) => {
-                state.attach(session);
-                Some(body(&mut state))
-            }
+            Ok(mut state) => run(&mut state),
             Err(_) => {
                 reentered();
                 None
             }
         })
-        .ok()
-        .flatten()
+        // The thread's own state is gone: it is ending, or this is an exit handler of the program's main thread.
+        .unwrap_or_else(|_| run(&mut ThreadState::new()))
 }
 
 #[cold]
@@ -64,6 +57,17 @@ fn reentered() {
 }
 
 impl ThreadState {
+    const fn new() -> Self {
+        Self {
+            session: None,
+            log: None,
+            unwinder: None,
+            api: ApiState::new(),
+            queries: QueryState::new(),
+            depths: Vec::new(),
+        }
+    }
+
     /// Follows the process to another recording (first event, fork) or to none (exit).
     #[inline]
     fn attach(&mut self, session: Option<&'static Session>) {

@@ -31,7 +31,7 @@ pub fn compile(source: &str, output: &Path, options: &[&str]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(source);
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let result = Command::new(compiler)
-        .args(["-g", "-O1", "-Wall", "-Werror", "-pthread", "-o"])
+        .args(["-g", "-O1", "-Wall", "-Werror", "-Wno-unused-function", "-pthread", "-o"])
         .arg(output)
         .arg(source)
         .args(options)
