@@ -1,0 +1,160 @@
+//! `CUresult` codes: the ones that the emulated device answers, and the names of all of CUDA 12.8's.
+
+/// An error code of the driver API (never 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Error(pub u32);
+
+/// What every function of the driver API comes to.
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+macro_rules! errors {
+    ($($name:ident = $code:literal,)*) => {
+        #[allow(missing_docs)] // named as in cuda.h
+        impl Error {
+            $(pub const $name: Error = Error($code);)*
+        }
+    };
+}
+errors! {
+    INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, DEINITIALIZED = 4, INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201, UNSUPPORTED_LIMIT = 215, INVALID_IMAGE = 200, FILE_NOT_FOUND = 301,
+    OPERATING_SYSTEM = 304, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700, PRIMARY_CONTEXT_ACTIVE = 708, CONTEXT_IS_DESTROYED = 709,
+    PEER_ACCESS_NOT_ENABLED = 705, HOST_MEMORY_ALREADY_REGISTERED = 712, HOST_MEMORY_NOT_REGISTERED = 713,
+    NOT_PERMITTED = 800, NOT_SUPPORTED = 801, STREAM_CAPTURE_UNSUPPORTED = 900,
+    STREAM_CAPTURE_INVALIDATED = 901, STREAM_CAPTURE_MERGE = 902, STREAM_CAPTURE_UNMATCHED = 903,
+    STREAM_CAPTURE_UNJOINED = 904, STREAM_CAPTURE_ISOLATION = 905, STREAM_CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907, STREAM_CAPTURE_WRONG_THREAD = 908, GRAPH_EXEC_UPDATE_FAILURE = 910, UNKNOWN = 999,
+}
+
+/// The C form of a result.
+pub fn code(result: Result) -> u32 {
+    result.map_or_else(|e| e.0, |()| 0)
+}
+
+/// Name of a code with a NUL at the end, `None` for a number that is no code.
+pub fn name(code: u32) -> Option<&'static std::ffi::CStr> {
+    NAMES.binary_search_by_key(&code, |(c, _)| *c).ok().map(|i| NAMES[i].1)
+}
+
+/// A sentence fragment for a code: its name in words.
+pub fn description(code: u32) -> Option<&'static std::ffi::CStr> {
+    use std::{ffi::CString, sync::OnceLock};
+    static WORDS: OnceLock<Vec<CString>> = OnceLock::new();
+    let words = WORDS.get_or_init(|| {
+        let in_words = |name: &std::ffi::CStr| {
+            let name = name.to_str().unwrap_or_default();
+            let plain = name.trim_start_matches("CUDA_ERROR_").trim_start_matches("CUDA_");
+            CString::new(plain.to_lowercase().replace('_', " ")).unwrap_or_default()
+        };
+        NAMES.iter().map(|(_, name)| in_words(name)).collect()
+    });
+    let at = NAMES.binary_search_by_key(&code, |(c, _)| *c).ok()?;
+    Some(words[at].as_c_str())
+}
+
+/// All codes of cuda.h 12.8, ascending.
+#[rustfmt::skip]
+const NAMES: &[(u32, &std::ffi::CStr)] = &[
+    (0, c"CUDA_SUCCESS"),
+    (1, c"CUDA_ERROR_INVALID_VALUE"),
+    (2, c"CUDA_ERROR_OUT_OF_MEMORY"),
+    (3, c"CUDA_ERROR_NOT_INITIALIZED"),
+    (4, c"CUDA_ERROR_DEINITIALIZED"),
+    (5, c"CUDA_ERROR_PROFILER_DISABLED"),
+    (6, c"CUDA_ERROR_PROFILER_NOT_INITIALIZED"),
+    (7, c"CUDA_ERROR_PROFILER_ALREADY_STARTED"),
+    (8, c"CUDA_ERROR_PROFILER_ALREADY_STOPPED"),
+    (34, c"CUDA_ERROR_STUB_LIBRARY"),
+    (46, c"CUDA_ERROR_DEVICE_UNAVAILABLE"),
+    (100, c"CUDA_ERROR_NO_DEVICE"),
+    (101, c"CUDA_ERROR_INVALID_DEVICE"),
+    (102, c"CUDA_ERROR_DEVICE_NOT_LICENSED"),
+    (200, c"CUDA_ERROR_INVALID_IMAGE"),
+    (201, c"CUDA_ERROR_INVALID_CONTEXT"),
+    (202, c"CUDA_ERROR_CONTEXT_ALREADY_CURRENT"),
+    (205, c"CUDA_ERROR_MAP_FAILED"),
+    (206, c"CUDA_ERROR_UNMAP_FAILED"),
+    (207, c"CUDA_ERROR_ARRAY_IS_MAPPED"),
+    (208, c"CUDA_ERROR_ALREADY_MAPPED"),
+    (209, c"CUDA_ERROR_NO_BINARY_FOR_GPU"),
+    (210, c"CUDA_ERROR_ALREADY_ACQUIRED"),
+    (211, c"CUDA_ERROR_NOT_MAPPED"),
+    (212, c"CUDA_ERROR_NOT_MAPPED_AS_ARRAY"),
+    (213, c"CUDA_ERROR_NOT_MAPPED_AS_POINTER"),
+    (214, c"CUDA_ERROR_ECC_UNCORRECTABLE"),
+    (215, c"CUDA_ERROR_UNSUPPORTED_LIMIT"),
+    (216, c"CUDA_ERROR_CONTEXT_ALREADY_IN_USE"),
+    (217, c"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"),
+    (218, c"CUDA_ERROR_INVALID_PTX"),
+    (219, c"CUDA_ERROR_INVALID_GRAPHICS_CONTEXT"),
+    (220, c"CUDA_ERROR_NVLINK_UNCORRECTABLE"),
+    (221, c"CUDA_ERROR_JIT_COMPILER_NOT_FOUND"),
+    (222, c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+    (223, c"CUDA_ERROR_JIT_COMPILATION_DISABLED"),
+    (224, c"CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY"),
+    (225, c"CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC"),
+    (226, c"CUDA_ERROR_CONTAINED"),
+    (300, c"CUDA_ERROR_INVALID_SOURCE"),
+    (301, c"CUDA_ERROR_FILE_NOT_FOUND"),
+    (302, c"CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND"),
+    (303, c"CUDA_ERROR_SHARED_OBJECT_INIT_FAILED"),
+    (304, c"CUDA_ERROR_OPERATING_SYSTEM"),
+    (400, c"CUDA_ERROR_INVALID_HANDLE"),
+    (401, c"CUDA_ERROR_ILLEGAL_STATE"),
+    (402, c"CUDA_ERROR_LOSSY_QUERY"),
+    (500, c"CUDA_ERROR_NOT_FOUND"),
+    (600, c"CUDA_ERROR_NOT_READY"),
+    (700, c"CUDA_ERROR_ILLEGAL_ADDRESS"),
+    (701, c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
+    (702, c"CUDA_ERROR_LAUNCH_TIMEOUT"),
+    (703, c"CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING"),
+    (704, c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"),
+    (705, c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED"),
+    (708, c"CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE"),
+    (709, c"CUDA_ERROR_CONTEXT_IS_DESTROYED"),
+    (710, c"CUDA_ERROR_ASSERT"),
+    (711, c"CUDA_ERROR_TOO_MANY_PEERS"),
+    (712, c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"),
+    (713, c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"),
+    (714, c"CUDA_ERROR_HARDWARE_STACK_ERROR"),
+    (715, c"CUDA_ERROR_ILLEGAL_INSTRUCTION"),
+    (716, c"CUDA_ERROR_MISALIGNED_ADDRESS"),
+    (717, c"CUDA_ERROR_INVALID_ADDRESS_SPACE"),
+    (718, c"CUDA_ERROR_INVALID_PC"),
+    (719, c"CUDA_ERROR_LAUNCH_FAILED"),
+    (720, c"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"),
+    (721, c"CUDA_ERROR_TENSOR_MEMORY_LEAK"),
+    (800, c"CUDA_ERROR_NOT_PERMITTED"),
+    (801, c"CUDA_ERROR_NOT_SUPPORTED"),
+    (802, c"CUDA_ERROR_SYSTEM_NOT_READY"),
+    (803, c"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+    (804, c"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"),
+    (805, c"CUDA_ERROR_MPS_CONNECTION_FAILED"),
+    (806, c"CUDA_ERROR_MPS_RPC_FAILURE"),
+    (807, c"CUDA_ERROR_MPS_SERVER_NOT_READY"),
+    (808, c"CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"),
+    (809, c"CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED"),
+    (810, c"CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+    (811, c"CUDA_ERROR_CDP_NOT_SUPPORTED"),
+    (812, c"CUDA_ERROR_CDP_VERSION_MISMATCH"),
+    (900, c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
+    (901, c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"),
+    (902, c"CUDA_ERROR_STREAM_CAPTURE_MERGE"),
+    (903, c"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"),
+    (904, c"CUDA_ERROR_STREAM_CAPTURE_UNJOINED"),
+    (905, c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION"),
+    (906, c"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"),
+    (907, c"CUDA_ERROR_CAPTURED_EVENT"),
+    (908, c"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"),
+    (909, c"CUDA_ERROR_TIMEOUT"),
+    (910, c"CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"),
+    (911, c"CUDA_ERROR_EXTERNAL_DEVICE"),
+    (912, c"CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+    (913, c"CUDA_ERROR_FUNCTION_NOT_LOADED"),
+    (914, c"CUDA_ERROR_INVALID_RESOURCE_TYPE"),
+    (915, c"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"),
+    (916, c"CUDA_ERROR_KEY_ROTATION"),
+    (999, c"CUDA_ERROR_UNKNOWN"),
+];

@@ -1,0 +1,83 @@
+//! How long kernels take on the emulated device: `SYNCAUDIT_EMU_KERNEL_TIME`.
+//!
+//! `200us` makes every kernel occupy its stream for at least that long; `gemm=2ms,adam=300us,*=10us` says it per
+//! kernel name, `*` for all others. Unset: a kernel takes what its host implementation takes. Times are for making
+//! programs wait realistically; they say nothing about a GPU.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Model {
+    others: Duration,
+    named: HashMap<String, Duration>,
+}
+
+/// The least time that kernel `name` occupies its stream.
+pub fn kernel_time(name: &str) -> Duration {
+    static MODEL: OnceLock<Model> = OnceLock::new();
+    let model = MODEL.get_or_init(|| {
+        let Ok(text) = std::env::var("SYNCAUDIT_EMU_KERNEL_TIME") else { return Model::default() };
+        parse(&text).unwrap_or_else(|problem| {
+            eprintln!("syncaudit emulator: SYNCAUDIT_EMU_KERNEL_TIME is ignored: {problem}");
+            Model::default()
+        })
+    });
+    model.named.get(name).copied().unwrap_or(model.others)
+}
+
+fn parse(text: &str) -> Result<Model, String> {
+    let mut model = Model::default();
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        match part.split_once('=') {
+            None => model.others = duration(part)?,
+            Some(("*", time)) => model.others = duration(time)?,
+            Some((name, time)) => {
+                model.named.insert(name.trim().to_owned(), duration(time)?);
+            }
+        }
+    }
+    Ok(model)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale_ns = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(format!("{text:?} is no time; write a number and ns, us, ms or s, such as 200us")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} does not start with a number"))?;
+    let ns = number * scale_ns;
+    if ns > 60e9 {
+        return Err(format!("{text:?} is more than a minute"));
+    }
+    Ok(Duration::from_nanos(ns as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_time_is_for_every_kernel_and_names_override_it() {
+        assert_eq!(parse("200us").unwrap().others, Duration::from_micros(200));
+        let model = parse("gemm=1.5ms, *=10ns,adam=2s").unwrap();
+        assert_eq!(model.others, Duration::from_nanos(10));
+        assert_eq!(model.named["gemm"], Duration::from_micros(1500));
+        assert_eq!(model.named["adam"], Duration::from_secs(2));
+        assert_eq!(parse("").unwrap(), Model::default());
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_part_that_is_wrong() {
+        for text in ["fast", "10", "10 parsecs", "gemm=", "x=1us,y", "2h", "100s"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

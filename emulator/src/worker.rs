@@ -1,0 +1,265 @@
+//! Streams as they execute: an in-order queue with a worker thread of its own, started at the first operation.
+//!
+//! What comes in: operations with the tickets they depend on. What goes out: completed tickets, in order. The host
+//! runs ahead: enqueuing returns at once (unless [`QUEUE_LIMIT`] operations are outstanding, as a full command buffer
+//! holds a host up). Waiting, by the host or by another stream, is waiting for a ticket on a condition variable.
+//!
+//! Why this can't deadlock: an operation depends only on operations enqueued before it, on any stream.
+//!
+//! What it must never do: hold a lock while an operation runs, spin, or run an operation of a destroyed context.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::capture::Membership;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::handles::{self, lock};
+use crate::op::Op;
+use crate::process;
+
+/// Operations a stream holds before the host has to wait for space (launch queue of a real device: about a thousand).
+pub const QUEUE_LIMIT: u64 = 1024;
+
+/// Which stream of a context a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The legacy default stream: waits for all blocking streams and they for it.
+    Legacy,
+    /// A thread's default stream.
+    PerThread,
+    /// Made by the program.
+    Created,
+}
+
+/// A stream.
+pub struct Stream {
+    pub handle: usize,
+    /// Number of the stream in CUPTI records.
+    pub id: u32,
+    pub role: Role,
+    /// CU_STREAM_NON_BLOCKING is bit 0.
+    pub flags: u32,
+    pub priority: i32,
+    pub context: Arc<Context>,
+    /// The capture this stream takes part in.
+    pub capture: Mutex<Option<Membership>>,
+    queue: Mutex<Queue>,
+    /// An operation was added, or the stream was closed.
+    added: Condvar,
+    /// An operation completed.
+    completed_signal: Condvar,
+    completed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    operations: VecDeque<Queued>,
+    enqueued: u64,
+    waiters: u32,
+    has_worker: bool,
+    closed: bool,
+}
+
+struct Queued {
+    op: Op,
+    after: Vec<Ticket>,
+}
+
+/// A point in a stream: all operations up to `seq`.
+#[derive(Clone)]
+pub struct Ticket {
+    stream: Arc<Stream>,
+    seq: u64,
+}
+
+impl Ticket {
+    /// True once the stream got there.
+    pub fn is_complete(&self) -> bool {
+        self.stream.completed.load(Ordering::Acquire) >= self.seq
+    }
+
+    /// Blocks until the stream got there.
+    pub fn wait(&self) {
+        self.stream.wait_for(self.seq);
+    }
+}
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    /// Default streams of this thread, by context.
+    static OWN_DEFAULT: RefCell<Vec<OwnDefault>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread's default stream: it ends with the thread, behind its last operation.
+struct OwnDefault(Arc<Stream>);
+
+impl Drop for OwnDefault {
+    fn drop(&mut self) {
+        self.0.retire();
+    }
+}
+
+/// True on a worker that is running a host function: CUDA calls are not permitted there.
+pub fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs code of the program on a worker.
+pub fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
+    IN_HOST_FUNCTION.set(true);
+    let result = f();
+    IN_HOST_FUNCTION.set(false);
+    result
+}
+
+impl Stream {
+    pub fn new(context: &Arc<Context>, role: Role, flags: u32, priority: i32) -> Arc<Self> {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(13);
+        let id = if role == Role::Legacy { 7 } else { NEXT_ID.fetch_add(1, Ordering::Relaxed) };
+        let stream = Arc::new(Self {
+            handle: handles::fresh(),
+            id,
+            role,
+            flags,
+            priority,
+            context: context.clone(),
+            capture: Mutex::new(None),
+            queue: Mutex::default(),
+            added: Condvar::new(),
+            completed_signal: Condvar::new(),
+            completed: AtomicU64::new(0),
+        });
+        lock(&context.streams).push(stream.clone());
+        stream
+    }
+
+    /// The calling thread's own default stream in `context`.
+    pub fn of_this_thread(context: &Arc<Context>) -> Arc<Self> {
+        let found = OWN_DEFAULT.try_with(|own| {
+            own.borrow().iter().map(|o| &o.0).find(|s| s.context.uid == context.uid).cloned()
+        });
+        if let Ok(Some(stream)) = found {
+            return stream;
+        }
+        let stream = Self::new(context, Role::PerThread, 0, 0);
+        let _ = OWN_DEFAULT.try_with(|own| own.borrow_mut().push(OwnDefault(stream.clone())));
+        stream
+    }
+
+    /// True for streams that take part in the implicit order of the legacy default stream.
+    pub fn is_blocking(&self) -> bool {
+        self.flags & 1 == 0
+    }
+
+    /// The point behind everything enqueued so far.
+    pub fn last(self: &Arc<Self>) -> Ticket {
+        Ticket { stream: self.clone(), seq: lock(&self.queue).enqueued }
+    }
+
+    /// True when nothing is outstanding.
+    pub fn is_idle(self: &Arc<Self>) -> bool {
+        self.last().is_complete()
+    }
+
+    /// Adds an operation behind everything on this stream, behind `after`, and behind what the legacy default stream
+    /// orders it after. Blocks only while the queue is full.
+    pub fn enqueue(self: &Arc<Self>, op: Op, mut after: Vec<Ticket>) -> Result<Ticket> {
+        after.extend(self.context.implicit_order(self));
+        after.retain(|ticket| !ticket.is_complete());
+        let mut queue = lock(&self.queue);
+        while queue.enqueued - self.completed.load(Ordering::Acquire) >= QUEUE_LIMIT {
+            queue.waiters += 1;
+            queue = self.completed_signal.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.waiters -= 1;
+        }
+        if queue.closed {
+            return Err(Error::INVALID_HANDLE);
+        }
+        if !queue.has_worker {
+            let me = self.clone();
+            let name = format!("emu-stream-{}", self.id);
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || me.work())
+                .map_err(|_| Error::OPERATING_SYSTEM)?;
+            queue.has_worker = true;
+        }
+        queue.enqueued += 1;
+        queue.operations.push_back(Queued { op, after });
+        let seq = queue.enqueued;
+        drop(queue);
+        self.added.notify_one();
+        Ok(Ticket { stream: self.clone(), seq })
+    }
+
+    /// No more operations: the stream goes once the last one has completed.
+    pub fn retire(self: &Arc<Self>) {
+        let mut queue = lock(&self.queue);
+        queue.closed = true;
+        let has_worker = queue.has_worker;
+        drop(queue);
+        self.added.notify_one();
+        if !has_worker {
+            self.context.forget_stream(self);
+        }
+    }
+
+    fn wait_for(&self, seq: u64) {
+        if self.completed.load(Ordering::Acquire) >= seq {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        queue.waiters += 1;
+        while self.completed.load(Ordering::Acquire) < seq {
+            queue = self.completed_signal.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.waiters -= 1;
+    }
+
+    fn next(&self) -> Option<Queued> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(queued) = queue.operations.pop_front() {
+                return Some(queued);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.added.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        block_signals();
+        while let Some(Queued { op, after }) = self.next() {
+            for ticket in &after {
+                ticket.wait();
+            }
+            drop(after);
+            process::run_unless_exiting(|| op.run(&self));
+            drop(op);
+            let queue = lock(&self.queue);
+            self.completed.fetch_add(1, Ordering::Release);
+            if queue.waiters > 0 {
+                self.completed_signal.notify_all();
+            }
+        }
+        self.context.forget_stream(&self);
+    }
+}
+
+/// The program's signal handlers run on its own threads, as with a driver's threads.
+fn block_signals() {
+    // SAFETY: both calls only write the signal set, which lives here, and this thread's mask.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+            libc::sigdelset(&mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
