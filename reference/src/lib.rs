@@ -14,4 +14,5 @@ pub mod optim;
 pub mod preset;
 pub mod rollout;
 pub mod train;
+pub mod verify;
 pub mod waits;

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Device, Error, Result, Stream, View};
+use crate::device::{Buffer, Device, Result, Stream, View};
+use crate::kernels::optimizer;
 use crate::model::Model;
 
 /// Linear warm-up, then a cosine to zero.
@@ -93,6 +94,7 @@ pub struct Optimizer {
     second: Buffer<f32>,
     steps: Buffer<u32>,
     scalars: Buffer<f32>,
+    partial: Buffer<f32>,
     ring: Buffer<f32>,
 }
 
@@ -113,7 +115,8 @@ impl Optimizer {
             first: Buffer::zeros(device, n)?,
             second: Buffer::zeros(device, n)?,
             steps: Buffer::zeros(device, 1)?,
-            scalars: Buffer::zeros(device, 4)?,
+            scalars: Buffer::zeros(device, 5)?,
+            partial: Buffer::zeros(device, n.div_ceil(optimizer::CHUNK))?,
             ring: Buffer::zeros(device, ring_rows * Metrics::FIELDS)?,
         })
     }
@@ -128,9 +131,44 @@ impl Optimizer {
     ///
     /// # Errors
     /// The driver's.
-    pub fn step(&mut self, stream: &Stream, model: &mut Model) -> Result<()> {
-        let _ = (stream, model);
-        Err(Error::misuse("the optimiser arrives with the next commits"))
+    pub fn step(&mut self, stream: &Stream, model: &Model) -> Result<()> {
+        let (c, params) = (&self.config, model.params());
+        let (n, chunk) = (params.weights.len(), optimizer::CHUNK);
+        optimizer::square_sums::launch(stream, params.grads.view(), self.partial.view(), n, chunk)?;
+        optimizer::step_scalars::launch(
+            stream,
+            self.partial.view(),
+            self.steps.view(),
+            self.scalars.view(),
+            n.div_ceil(chunk),
+            c.max_grad_norm,
+            c.schedule.peak,
+            c.schedule.warmup_steps,
+            c.schedule.total_steps,
+            c.beta1,
+            c.beta2,
+        )?;
+        optimizer::adamw::launch(
+            stream,
+            params.weights.view(),
+            params.grads.view(),
+            self.first.view(),
+            self.second.view(),
+            self.scalars.view(),
+            n,
+            c.beta1,
+            c.beta2,
+            c.eps,
+            c.weight_decay,
+        )?;
+        optimizer::step_finish::launch(
+            stream,
+            self.scalars.view(),
+            model.totals(),
+            self.steps.view(),
+            self.ring.view(),
+            self.ring.len() / Metrics::FIELDS,
+        )
     }
 
     /// First moments, same layout as the weights. Part of a checkpoint.

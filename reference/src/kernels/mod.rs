@@ -69,7 +69,34 @@ const PRELUDE: &str = include_str!("prelude.cu");
 /// The registry: every kernel of the crate.
 #[must_use]
 pub fn all() -> &'static [&'static Kernel] {
-    static ALL: &[&Kernel] = &[&gemm::gemm::KERNEL];
+    static ALL: &[&Kernel] = &[
+        &gemm::gemm::KERNEL,
+        &anchors::anchor_count::KERNEL,
+        &anchors::anchor_draw::KERNEL,
+        &anchors::noise_embed::KERNEL,
+        &norm::rms_norm::KERNEL,
+        &norm::rms_norm_backward::KERNEL,
+        &norm::rms_norm_weight_partial::KERNEL,
+        &norm::column_sum::KERNEL,
+        &rotary::rotary::KERNEL,
+        &attention::attention::KERNEL,
+        &attention::attention_delta::KERNEL,
+        &attention::attention_backward_query::KERNEL,
+        &attention::attention_backward_draft::KERNEL,
+        &attention::attention_backward_context::KERNEL,
+        &elementwise::add::KERNEL,
+        &elementwise::scale::KERNEL,
+        &elementwise::silu_gate::KERNEL,
+        &elementwise::silu_gate_backward::KERNEL,
+        &loss::loss_weights::KERNEL,
+        &loss::loss_sums::KERNEL,
+        &loss::cross_entropy::KERNEL,
+        &loss::loss_finish::KERNEL,
+        &optimizer::square_sums::KERNEL,
+        &optimizer::step_scalars::KERNEL,
+        &optimizer::adamw::KERNEL,
+        &optimizer::step_finish::KERNEL,
+    ];
     ALL
 }
 

@@ -39,3 +39,35 @@ __device__ float block_max(float v, float* scratch)
     __syncthreads();
     return v;
 }
+
+// Philox 4x32-10, first output word; the host twin is anchors::philox.
+__device__ unsigned int philox(unsigned int c0, unsigned int c1, unsigned int c2, unsigned int c3, unsigned int k0,
+                               unsigned int k1)
+{
+    for (int round = 0; round < 10; ++round) {
+        unsigned int h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+        unsigned int h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+        c0 = h1 ^ c1 ^ k0;
+        c1 = l1;
+        c2 = h0 ^ c3 ^ k1;
+        c3 = l0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return c0;
+}
+
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
+// Sum of values[sequences][blocks][slots] by one thread block. A block's slots are summed by the thread that its number
+// picks, so unused trailing blocks (zeros) change no partial sum. Every thread gets the result.
+__device__ float ordered_sum(const float* values, int sequences, int blocks, int slots, float* scratch)
+{
+    float sum = 0.0f;
+    for (int s = 0; s < sequences; ++s)
+        for (int n = threadIdx.x; n < blocks; n += blockDim.x)
+            for (int k = 0; k < slots; ++k) sum += values[((long long)s * blocks + n) * slots + k];
+    return block_sum(sum, scratch);
+}

@@ -12,7 +12,7 @@
 //!     model.forward(&stream, &batch, mask_token)?;
 //!     model.backward(&stream, &batch, 1.0 / micro_batches)?;
 //! }
-//! optimizer.step(&stream, &mut model)?;
+//! optimizer.step(&stream, &model)?;
 //! ```
 //!
 //! # Hooks for the historical waits
@@ -22,13 +22,21 @@
 //!   are the same bit for bit with the own GEMM (see `kernels`: trailing padding is neutral).
 //! - [`Scalar::Literal`]: the value is a kernel argument. [`Scalar::Device`]: the caller uploaded it and the kernel reads it.
 
+mod backward;
 mod config;
+mod forward;
+mod params;
+mod workspace;
 
 use std::sync::Arc;
 
 pub use config::{Config, ConfigError, MAX_BLOCK_SIZE, MAX_HEAD_DIM};
+pub use params::{Param, Params};
 
 use crate::device::{Buffer, Device, Error, Result, Stream, View};
+use crate::kernels::anchors;
+use params::Tensors;
+use workspace::Workspace;
 
 /// One micro-batch in device memory.
 #[derive(Debug)]
@@ -103,35 +111,18 @@ pub enum AnchorWidth {
     Host(usize),
 }
 
-/// A trainable tensor's place in the flat weight and gradient buffers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Param {
-    /// As the public draft model names it: `layers.0.self_attn.q_proj.weight`.
-    pub name: String,
-    /// Row-major shape, `[out, in]` for a projection.
-    pub shape: Vec<usize>,
-    /// First element in the flat buffers.
-    pub offset: usize,
-}
-
-impl Param {
-    /// Number of elements.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.shape.iter().product()
+impl<T: Copy> Scalar<T> {
+    fn pointer(self) -> Option<View<T>> {
+        match self {
+            Self::Literal => None,
+            Self::Device(view) => Some(view),
+        }
     }
 }
 
-/// All trainable tensors: one flat weight buffer, one flat gradient buffer, and the table that says what is where.
-#[derive(Debug)]
-pub struct Params {
-    /// Sorted by offset.
-    pub table: Vec<Param>,
-    /// Master weights.
-    pub weights: Buffer<f32>,
-    /// Accumulated gradients, same layout.
-    pub grads: Buffer<f32>,
+/// How many positions of a sequence can be anchors: 0 to max(S - B, 0).
+fn candidates(seq_len: usize, block_size: usize) -> usize {
+    seq_len.saturating_sub(block_size) + 1
 }
 
 /// A draft model with its planned workspace.
@@ -140,11 +131,14 @@ pub struct Model {
     config: Config,
     batch: usize,
     seq_len: usize,
+    seed: u64,
     params: Params,
+    weights: Tensors,
+    grads: Tensors,
     frozen: Frozen,
-    draws: Buffer<u32>,
-    width: Buffer<i32>,
-    step_metrics: Buffer<f32>,
+    workspace: Workspace,
+    /// Blocks per sequence of the current micro-batch: N, or the host-known width.
+    blocks: usize,
 }
 
 impl Model {
@@ -153,11 +147,11 @@ impl Model {
     /// Value of [`AnchorScalars::pad_position`].
     pub const PAD_POSITION: i32 = 0;
 
-    /// Plans and allocates everything for micro-batches of `batch` sequences of `seq_len` tokens; weights start as
-    /// [`Model::initialize`] with seed 0 would make them. `seed` drives the anchor draws.
+    /// Plans and allocates everything for micro-batches of `batch` sequences of `seq_len` tokens. Weights are zero until
+    /// [`Model::initialize`] or [`Model::set_weight`]. `seed` drives the anchor draws. Set-up only.
     ///
     /// # Errors
-    /// An impossible configuration, or the driver's.
+    /// An impossible configuration, frozen tables of another size, or the driver's.
     pub fn new(
         device: &Arc<Device>,
         config: Config,
@@ -166,38 +160,66 @@ impl Model {
         frozen: Frozen,
         seed: u64,
     ) -> Result<Self> {
-        let _ = seed;
         config.validate().map_err(|e| Error::misuse(e.to_string()))?;
+        if batch == 0 || seq_len == 0 {
+            return Err(Error::misuse(format!("a batch of {batch} sequences of {seq_len} tokens")));
+        }
+        for (name, table) in [("embed_tokens", &frozen.embed_tokens), ("lm_head", &frozen.lm_head)] {
+            let needed = config.vocab_size * config.hidden_size;
+            if table.len() != needed {
+                let what = format!("frozen table {name} [vocab_size, hidden_size]");
+                return Err(Error::Length { what, needed, found: table.len() });
+            }
+        }
+        let params = Params::new(device, &config)?;
         Ok(Self {
-            params: Params {
-                table: Vec::new(),
-                weights: Buffer::zeros(device, 0)?,
-                grads: Buffer::zeros(device, 0)?,
-            },
-            draws: Buffer::zeros(device, 1)?,
-            width: Buffer::zeros(device, 1)?,
-            step_metrics: Buffer::zeros(device, 4)?,
+            weights: Tensors::of(&params.table, &params.weights),
+            grads: Tensors::of(&params.table, &params.grads),
+            workspace: Workspace::new(device, &config, batch, seq_len)?,
+            blocks: config.num_anchors,
+            params,
             config,
             batch,
             seq_len,
+            seed,
             frozen,
         })
     }
 
-    /// Fresh weights: projections normal with deviation 0.02, norms 1. Set-up only.
+    /// Fresh weights: projections normal with deviation 0.02, norms 1. Waits: set-up only.
     ///
     /// # Errors
     /// The driver's.
-    pub fn initialize(&mut self, seed: u64) -> Result<()> {
-        Err(not_yet(&format!("initialize {seed}")))
+    pub fn initialize(&mut self, stream: &Stream, seed: u64) -> Result<()> {
+        self.params.initialize(stream, seed)
     }
 
-    /// Replaces one tensor. Set-up only (checkpoints, golden files).
+    /// Replaces one tensor. Waits: set-up only (checkpoints, golden files).
     ///
     /// # Errors
     /// An unknown name or another length; the driver's.
-    pub fn set_weight(&mut self, name: &str, values: &[f32]) -> Result<()> {
-        Err(not_yet(&format!("set_weight {name} {}", values.len())))
+    pub fn set_weight(&mut self, stream: &Stream, name: &str, values: &[f32]) -> Result<()> {
+        self.params.set(stream, name, values)
+    }
+
+    /// Uses given anchors, `[batch, N]` each, instead of drawn ones. Waits: golden files and tests only.
+    ///
+    /// # Errors
+    /// Another length, a position outside the sequence; the driver's.
+    pub fn set_anchors(&mut self, stream: &Stream, positions: &[i32], keep: &[bool]) -> Result<()> {
+        let needed = self.batch * self.config.num_anchors;
+        for found in [positions.len(), keep.len()] {
+            if found != needed {
+                return Err(Error::Length { what: "anchors [batch, num_anchors]".to_owned(), needed, found });
+            }
+        }
+        if let Some(bad) = positions.iter().find(|p| !usize::try_from(**p).is_ok_and(|p| p < self.seq_len)) {
+            return Err(Error::misuse(format!("anchor {bad} is outside a sequence of {}", self.seq_len)));
+        }
+        let keep: Vec<i32> = keep.iter().map(|k| i32::from(*k)).collect();
+        self.blocks = self.config.num_anchors;
+        stream.upload_blocking(self.workspace.anchors.view(), positions)?;
+        stream.upload_blocking(self.workspace.keep.view(), &keep)
     }
 
     /// The configuration.
@@ -239,23 +261,33 @@ impl Model {
     /// `[1]`: anchors drawn so far (micro-batches). Part of a checkpoint: the same count continues the same draws.
     #[must_use]
     pub fn draw_counter(&self) -> &Buffer<u32> {
-        &self.draws
+        &self.workspace.draws
     }
 
-    /// Counts each sequence's supervised positions, derives the historical width `max(1, min(N, max count - 1))` and
-    /// advances the draw counter. All results stay on the device.
+    /// Counts each sequence's supervised candidate positions, derives the historical width
+    /// `max(1, min(N, max count - 1))` and advances the draw counter. All results stay on the device.
     ///
     /// # Errors
     /// The driver's.
     pub fn count_anchors(&mut self, stream: &Stream, batch: &Batch) -> Result<()> {
-        let _ = (stream, batch);
-        Err(not_yet("count_anchors"))
+        let ws = &self.workspace;
+        anchors::anchor_count::launch(
+            stream,
+            batch.loss_mask.view(),
+            ws.counts.view(),
+            ws.width.view(),
+            ws.draws.view(),
+            self.batch,
+            self.seq_len,
+            self.candidates(),
+            i32::try_from(self.config.num_anchors).unwrap_or(i32::MAX),
+        )
     }
 
     /// `[1]`: the width that the last [`Model::count_anchors`] found.
     #[must_use]
     pub fn anchor_width(&self) -> View<i32> {
-        self.width.view()
+        self.workspace.width.view()
     }
 
     /// Draws the anchors of this micro-batch from its supervised positions: without replacement, sorted, `keep` false for
@@ -270,8 +302,46 @@ impl Model {
         width: AnchorWidth,
         scalars: AnchorScalars,
     ) -> Result<()> {
-        let _ = (stream, batch, width, scalars);
-        Err(not_yet("draw_anchors"))
+        let most = self.config.num_anchors;
+        let (blocks, host_width) = match width {
+            AnchorWidth::OnDevice => (most, 0),
+            AnchorWidth::Host(w) if (1..=most).contains(&w) => (w, i32::try_from(w).unwrap_or(i32::MAX)),
+            AnchorWidth::Host(w) => {
+                return Err(Error::misuse(format!("an anchor width of {w}; it must be 1 to {most}")));
+            }
+        };
+        self.blocks = blocks;
+        let ws = &self.workspace;
+        anchors::anchor_draw::launch(
+            stream,
+            batch.loss_mask.view(),
+            ws.counts.view(),
+            ws.width.view(),
+            ws.draws.view(),
+            ws.keys.view(),
+            ws.chosen.view(),
+            ws.anchors.view(),
+            ws.keep.view(),
+            scalars.position_sentinel.pointer(),
+            scalars.key_sentinel.pointer(),
+            scalars.pad_position.pointer(),
+            self.batch,
+            self.seq_len,
+            self.candidates(),
+            blocks,
+            host_width,
+            self.seed,
+            self.position_sentinel(),
+            Self::KEY_SENTINEL,
+            Self::PAD_POSITION,
+        )
+    }
+
+    /// Positions and keep flags of the current micro-batch, `[batch, blocks]` in the first elements.
+    #[must_use]
+    pub fn anchors(&self) -> (View<i32>, View<i32>) {
+        let n = self.batch * self.blocks;
+        (self.workspace.anchors.slice(0..n), self.workspace.keep.slice(0..n))
     }
 
     /// Sets the gradients and the step's metric sums to zero.
@@ -280,34 +350,37 @@ impl Model {
     /// The driver's.
     pub fn zero_gradients(&mut self, stream: &Stream) -> Result<()> {
         stream.zero_buffer(&self.params.grads)?;
-        stream.zero_buffer(&self.step_metrics)
+        stream.zero_buffer(&self.workspace.totals)
     }
 
     /// Forward pass and loss for the drawn anchors. `mask_token` has the value [`Config::mask_token_id`].
     ///
     /// # Errors
-    /// The driver's.
+    /// A batch of another size; the driver's.
     pub fn forward(&mut self, stream: &Stream, batch: &Batch, mask_token: Scalar<i32>) -> Result<()> {
-        let _ = (stream, batch, mask_token);
-        Err(not_yet("forward"))
+        self.run_forward(stream, batch, mask_token)
     }
 
-    /// Adds `scale` times the gradients of the last forward pass to [`Params::grads`].
+    /// Adds `scale` times the gradients of the last forward pass to [`Params::grads`]. Once per forward pass.
     ///
     /// # Errors
     /// The driver's.
     pub fn backward(&mut self, stream: &Stream, batch: &Batch, scale: f32) -> Result<()> {
-        let _ = (stream, batch, scale);
-        Err(not_yet("backward"))
+        self.run_backward(stream, batch, scale)
     }
 
     /// `[3]`: loss, accuracy, accuracy denominator of the last forward pass.
     #[must_use]
     pub fn metrics(&self) -> View<f32> {
-        self.step_metrics.slice(0..3)
+        self.workspace.metrics.view()
     }
-}
 
-fn not_yet(what: &str) -> Error {
-    Error::misuse(format!("{what} arrives with the next commits"))
+    /// `[4]`: sums over the step's micro-batches of loss, accuracy and denominator, and how many there were.
+    pub(crate) fn totals(&self) -> View<f32> {
+        self.workspace.totals.view()
+    }
+
+    fn candidates(&self) -> usize {
+        candidates(self.seq_len, self.config.block_size)
+    }
 }

@@ -1,0 +1,388 @@
+//! Backward pass: from the gradient of the final hidden states to the gradient of every trainable tensor.
+//!
+//! Weight gradients are added up sequence by sequence (see `kernels`: trailing padding is neutral).
+
+use super::workspace::NORM_CHUNK;
+use super::{Batch, Model};
+use crate::device::{GemmShape, Layout, Result, Stream, View};
+use crate::kernels::{attention, elementwise, norm, rotary};
+
+/// A matrix of rows of which each sequence has equally many.
+#[derive(Clone, Copy)]
+struct Rows {
+    sequences: usize,
+    each: usize,
+}
+
+impl Rows {
+    fn all(self) -> usize {
+        self.sequences * self.each
+    }
+
+    /// The same memory seen as one row per head.
+    fn heads(self, heads: usize) -> Self {
+        Self { each: self.each * heads, ..self }
+    }
+}
+
+impl Model {
+    pub(super) fn run_backward(&self, stream: &Stream, batch: &Batch, scale: f32) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (draft, context) = (self.draft_rows(), self.context_rows());
+        let h = c.hidden_size;
+
+        if scale.to_bits() != 1.0_f32.to_bits() {
+            elementwise::scale::launch(stream, ws.d_hidden.view(), draft.all() * h, scale)?;
+        }
+        self.norm_weight(
+            stream,
+            ws.d_hidden.view(),
+            ws.x_out.view(),
+            ws.rstd_out.view(),
+            self.grads.norm,
+            draft,
+            h,
+        )?;
+        norm::rms_norm_backward::launch(
+            stream,
+            ws.d_hidden.view(),
+            ws.x_out.view(),
+            self.weights.norm,
+            ws.rstd_out.view(),
+            ws.dx.view(),
+            draft.all(),
+            h,
+            0,
+        )?;
+        stream.zero(ws.d_context.view())?;
+        for layer in (0..c.num_hidden_layers).rev() {
+            self.backward_mlp(stream, layer)?;
+            self.backward_attention(stream, layer)?;
+        }
+
+        self.norm_weight(
+            stream,
+            ws.d_context.view(),
+            ws.context_raw.view(),
+            ws.context_rstd.view(),
+            self.grads.hidden_norm,
+            context,
+            h,
+        )?;
+        norm::rms_norm_backward::launch(
+            stream,
+            ws.d_context.view(),
+            ws.context_raw.view(),
+            self.weights.hidden_norm,
+            ws.context_rstd.view(),
+            ws.d_context_raw.view(),
+            context.all(),
+            h,
+            0,
+        )?;
+        let features = c.num_context_features * h;
+        weight_gradient(
+            stream,
+            ws.d_context_raw.view(),
+            batch.hidden_states.view(),
+            self.grads.fc,
+            context,
+            features,
+            h,
+        )
+    }
+
+    /// `x_out = x_mid + down(silu(gate(h)) * up(h))`, `h = norm(x_mid)`; `dx` is the gradient of `x_out`, then of `x_mid`.
+    fn backward_mlp(&self, stream: &Stream, layer: usize) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (state, w, g) = (&ws.layers[layer], &self.weights.layers[layer], &self.grads.layers[layer]);
+        let draft = self.draft_rows();
+        let (h, inner) = (c.hidden_size, c.intermediate_size);
+        let (dx, dh) = (ws.dx.view(), ws.dh.view());
+
+        weight_gradient(stream, dx, state.gated.view(), g.down, draft, inner, h)?;
+        input_gradient(stream, dx, w.down, ws.d_gated.view(), draft, inner, h, false)?;
+        elementwise::silu_gate_backward::launch(
+            stream,
+            ws.d_gated.view(),
+            state.gate.view(),
+            state.up.view(),
+            ws.d_gate.view(),
+            ws.d_up.view(),
+            draft.all() * inner,
+        )?;
+        weight_gradient(stream, ws.d_gate.view(), state.h_mid.view(), g.gate, draft, h, inner)?;
+        weight_gradient(stream, ws.d_up.view(), state.h_mid.view(), g.up, draft, h, inner)?;
+        input_gradient(stream, ws.d_gate.view(), w.gate, dh, draft, h, inner, false)?;
+        input_gradient(stream, ws.d_up.view(), w.up, dh, draft, h, inner, true)?;
+        self.norm_weight(stream, dh, state.x_mid.view(), state.rstd_mid.view(), g.post_norm, draft, h)?;
+        norm::rms_norm_backward::launch(
+            stream,
+            dh,
+            state.x_mid.view(),
+            w.post_norm,
+            state.rstd_mid.view(),
+            dx,
+            draft.all(),
+            h,
+            1,
+        )
+    }
+
+    /// `x_mid = x_in + o(attention(h, context))`, `h = norm(x_in)`; `dx` is the gradient of `x_mid`, then of `x_in`.
+    fn backward_attention(&self, stream: &Stream, layer: usize) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (state, w, g) = (&ws.layers[layer], &self.weights.layers[layer], &self.grads.layers[layer]);
+        let (draft, context) = (self.draft_rows(), self.context_rows());
+        let (h, q, kv) = (c.hidden_size, c.query_width(), c.key_value_width());
+        let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
+        let (dx, dh) = (ws.dx.view(), ws.dh.view());
+
+        weight_gradient(stream, dx, state.attended.view(), g.o, draft, q, h)?;
+        input_gradient(stream, dx, w.o, ws.d_attended.view(), draft, q, h, false)?;
+        self.backward_scores(stream, layer)?;
+
+        // Back through rotation and norm, per head.
+        let anchors = Some(ws.anchors.view());
+        let per_head = [
+            (&ws.dq, &state.q_raw, &state.q_rstd, w.q_norm, g.q_norm, &ws.dq_raw, draft, heads, anchors),
+            (
+                &ws.dkd,
+                &state.kd_raw,
+                &state.kd_rstd,
+                w.k_norm,
+                g.k_norm,
+                &ws.dkd_raw,
+                draft,
+                kv_heads,
+                anchors,
+            ),
+            (
+                &ws.dkc,
+                &state.kc_raw,
+                &state.kc_rstd,
+                w.k_norm,
+                g.k_norm,
+                &ws.dkc_raw,
+                context,
+                kv_heads,
+                None,
+            ),
+        ];
+        for (dy, raw, rstd, weight, gradient, dx, rows, heads, anchors) in per_head {
+            rotary::rotary::launch(
+                stream,
+                dy.view(),
+                anchors,
+                rows.all(),
+                heads,
+                c.head_dim,
+                c.block_size,
+                self.seq_len,
+                c.rope_theta,
+                -1.0,
+            )?;
+            self.norm_weight(
+                stream,
+                dy.view(),
+                raw.view(),
+                rstd.view(),
+                gradient,
+                rows.heads(heads),
+                c.head_dim,
+            )?;
+            norm::rms_norm_backward::launch(
+                stream,
+                dy.view(),
+                raw.view(),
+                weight,
+                rstd.view(),
+                dx.view(),
+                rows.all() * heads,
+                c.head_dim,
+                0,
+            )?;
+        }
+
+        let h_in = state.h_in.view();
+        weight_gradient(stream, ws.dq_raw.view(), h_in, g.q, draft, h, q)?;
+        weight_gradient(stream, ws.dkd_raw.view(), h_in, g.k, draft, h, kv)?;
+        weight_gradient(stream, ws.dvd.view(), h_in, g.v, draft, h, kv)?;
+        weight_gradient(stream, ws.dkc_raw.view(), ws.context.view(), g.k, context, h, kv)?;
+        weight_gradient(stream, ws.dvc.view(), ws.context.view(), g.v, context, h, kv)?;
+        input_gradient(stream, ws.dq_raw.view(), w.q, dh, draft, h, q, false)?;
+        input_gradient(stream, ws.dkd_raw.view(), w.k, dh, draft, h, kv, true)?;
+        input_gradient(stream, ws.dvd.view(), w.v, dh, draft, h, kv, true)?;
+        input_gradient(stream, ws.dkc_raw.view(), w.k, ws.d_context.view(), context, h, kv, true)?;
+        input_gradient(stream, ws.dvc.view(), w.v, ws.d_context.view(), context, h, kv, true)?;
+        self.norm_weight(stream, dh, state.x_in.view(), state.rstd_in.view(), g.input_norm, draft, h)?;
+        norm::rms_norm_backward::launch(
+            stream,
+            dh,
+            state.x_in.view(),
+            w.input_norm,
+            state.rstd_in.view(),
+            dx,
+            draft.all(),
+            h,
+            1,
+        )
+    }
+
+    /// From the gradient of the attention's output to those of queries, keys and values.
+    fn backward_scores(&self, stream: &Stream, layer: usize) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let state = &ws.layers[layer];
+        let (sequences, blocks, slots) = (self.batch, self.blocks, c.block_size);
+        let (heads, kv_heads, head_dim) = (c.num_attention_heads, c.num_key_value_heads, c.head_dim);
+        let scale = self.attention_scale();
+        let (q, lse, delta, dout) = (state.q.view(), state.lse.view(), ws.delta.view(), ws.d_attended.view());
+        let (kc, vc, kd, vd) = (state.kc.view(), state.vc.view(), state.kd.view(), state.vd.view());
+        let (anchors, keep) = (ws.anchors.view(), ws.keep.view());
+        attention::attention_delta::launch(
+            stream,
+            dout,
+            state.attended.view(),
+            delta,
+            sequences * blocks * slots * heads,
+            head_dim,
+        )?;
+        attention::attention_backward_query::launch(
+            stream,
+            q,
+            kc,
+            vc,
+            kd,
+            vd,
+            anchors,
+            keep,
+            dout,
+            lse,
+            delta,
+            ws.dq.view(),
+            sequences,
+            self.seq_len,
+            blocks,
+            slots,
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+        )?;
+        attention::attention_backward_draft::launch(
+            stream,
+            q,
+            kd,
+            vd,
+            keep,
+            dout,
+            lse,
+            delta,
+            ws.dkd.view(),
+            ws.dvd.view(),
+            sequences,
+            blocks,
+            slots,
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+        )?;
+        attention::attention_backward_context::launch(
+            stream,
+            q,
+            kc,
+            vc,
+            anchors,
+            keep,
+            dout,
+            lse,
+            delta,
+            ws.dkc.view(),
+            ws.dvc.view(),
+            sequences,
+            self.seq_len,
+            blocks,
+            slots,
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+        )
+    }
+
+    fn draft_rows(&self) -> Rows {
+        Rows { sequences: self.batch, each: self.blocks * self.config.block_size }
+    }
+
+    fn context_rows(&self) -> Rows {
+        Rows { sequences: self.batch, each: self.seq_len }
+    }
+
+    /// `gradient[width] += sum over rows of dy * x * rstd`, in two passes.
+    #[allow(clippy::too_many_arguments)]
+    fn norm_weight(
+        &self,
+        stream: &Stream,
+        dy: View<f32>,
+        x: View<f32>,
+        rstd: View<f32>,
+        gradient: View<f32>,
+        rows: Rows,
+        width: usize,
+    ) -> Result<()> {
+        let partial = self.workspace.partial.view();
+        norm::rms_norm_weight_partial::launch(
+            stream,
+            dy,
+            x,
+            rstd,
+            partial,
+            rows.sequences,
+            rows.each,
+            width,
+            NORM_CHUNK,
+        )?;
+        let chunks = rows.sequences * rows.each.div_ceil(NORM_CHUNK);
+        norm::column_sum::launch(stream, partial, gradient, chunks, width)
+    }
+}
+
+/// `dw[outputs, inputs] += dy[rows, outputs]^T x[rows, inputs]`, one sequence after the other.
+fn weight_gradient(
+    stream: &Stream,
+    dy: View<f32>,
+    x: View<f32>,
+    dw: View<f32>,
+    rows: Rows,
+    inputs: usize,
+    outputs: usize,
+) -> Result<()> {
+    for s in 0..rows.sequences {
+        let (first, end) = (s * rows.each, (s + 1) * rows.each);
+        stream.gemm(
+            Layout::Tn,
+            GemmShape { m: outputs, n: inputs, k: rows.each },
+            dy.slice(first * outputs..end * outputs),
+            x.slice(first * inputs..end * inputs),
+            dw,
+            true,
+        )?;
+    }
+    Ok(())
+}
+
+/// `dx[rows, inputs] (+)= dy[rows, outputs] w[outputs, inputs]`.
+#[allow(clippy::too_many_arguments)]
+fn input_gradient(
+    stream: &Stream,
+    dy: View<f32>,
+    w: View<f32>,
+    dx: View<f32>,
+    rows: Rows,
+    inputs: usize,
+    outputs: usize,
+    accumulate: bool,
+) -> Result<()> {
+    stream.gemm(Layout::Nn, GemmShape { m: rows.all(), n: inputs, k: outputs }, dy, w, dx, accumulate)
+}

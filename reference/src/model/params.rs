@@ -1,0 +1,213 @@
+//! The trainable tensors: names, shapes, and their places in one flat buffer of weights and one of gradients.
+//!
+//! Flat, so that norm, clipping, optimiser and zeroing are one launch each whatever the number of layers.
+
+use std::sync::Arc;
+
+use super::Config;
+use crate::device::{Buffer, Device, Error, Result, Stream, View};
+use crate::kernels::anchors::philox;
+
+/// Offsets are multiples of this many elements (128 bytes), the granularity of a memory transaction on the device.
+const ALIGNMENT: usize = 32;
+
+/// Standard deviation of fresh projections.
+const INITIAL_DEVIATION: f64 = 0.02;
+
+/// A trainable tensor's place in the flat weight and gradient buffers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Param {
+    /// As the public draft model names it: `layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// Row-major shape, `[out, in]` for a projection.
+    pub shape: Vec<usize>,
+    /// First element in the flat buffers.
+    pub offset: usize,
+}
+
+impl Param {
+    /// Number of elements.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Its part of a flat buffer's contents.
+    #[must_use]
+    pub fn of<'a, T>(&self, flat: &'a [T]) -> &'a [T] {
+        &flat[self.offset..self.offset + self.len()]
+    }
+}
+
+/// All trainable tensors: one flat weight buffer, one flat gradient buffer, and the table that says what is where.
+///
+/// The gaps between tensors hold zeros in both buffers and stay zero.
+#[derive(Debug)]
+pub struct Params {
+    /// Sorted by offset.
+    pub table: Vec<Param>,
+    /// Master weights.
+    pub weights: Buffer<f32>,
+    /// Accumulated gradients, same layout.
+    pub grads: Buffer<f32>,
+}
+
+impl Params {
+    pub(super) fn new(device: &Arc<Device>, config: &Config) -> Result<Self> {
+        let table = table(config);
+        let elements = table.last().map_or(0, |p| (p.offset + p.len()).next_multiple_of(ALIGNMENT));
+        Ok(Self { weights: Buffer::zeros(device, elements)?, grads: Buffer::zeros(device, elements)?, table })
+    }
+
+    /// The entry called `name`.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Param> {
+        self.table.iter().find(|p| p.name == name)
+    }
+
+    /// Number of trainable numbers (the flat buffers are a little longer).
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.table.iter().map(Param::len).sum()
+    }
+
+    /// Replaces one tensor. Waits: set-up only.
+    pub(super) fn set(&self, stream: &Stream, name: &str, values: &[f32]) -> Result<()> {
+        let param = self.find(name).ok_or_else(|| {
+            Error::misuse(format!("the model has no tensor {name:?}; it has {}", self.names().join(", ")))
+        })?;
+        if values.len() != param.len() {
+            return Err(Error::Length {
+                what: format!("tensor {name} of shape {:?}", param.shape),
+                needed: param.len(),
+                found: values.len(),
+            });
+        }
+        stream.upload_blocking(self.weights.slice(param.offset..param.offset + param.len()), values)
+    }
+
+    /// Fresh weights: norms 1, projections normal. A function of the seed, the tensor's number and the element only. Waits.
+    pub(super) fn initialize(&self, stream: &Stream, seed: u64) -> Result<()> {
+        for (number, param) in (0..).zip(&self.table) {
+            let values: Vec<f32> = if param.shape.len() == 1 {
+                vec![1.0; param.len()]
+            } else {
+                (0..param.len()).map(|i| normal(seed, number, i)).collect()
+            };
+            self.set(stream, &param.name, &values)?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.table.iter().map(|p| p.name.as_str()).collect()
+    }
+}
+
+/// A normal deviate by Box and Muller from two counter-based words.
+#[allow(clippy::cast_possible_truncation)]
+fn normal(seed: u64, tensor: u32, element: usize) -> f32 {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let word = |half| f64::from(philox([element as u32, (element >> 32) as u32, tensor, half], key));
+    let radius = (-2.0 * ((word(1) + 1.0) / 4_294_967_296.0).ln()).sqrt();
+    (INITIAL_DEVIATION * radius * (std::f64::consts::TAU * word(2) / 4_294_967_296.0).cos()) as f32
+}
+
+fn table(config: &Config) -> Vec<Param> {
+    let c = config;
+    let (h, q, kv, d, i) =
+        (c.hidden_size, c.query_width(), c.key_value_width(), c.head_dim, c.intermediate_size);
+    let mut tensors: Vec<(String, Vec<usize>)> = vec![
+        ("fc.weight".to_owned(), vec![h, c.num_context_features * h]),
+        ("hidden_norm.weight".to_owned(), vec![h]),
+    ];
+    for layer in 0..c.num_hidden_layers {
+        let of_layer: [(&str, Vec<usize>); 11] = [
+            ("input_layernorm", vec![h]),
+            ("self_attn.q_proj", vec![q, h]),
+            ("self_attn.k_proj", vec![kv, h]),
+            ("self_attn.v_proj", vec![kv, h]),
+            ("self_attn.o_proj", vec![h, q]),
+            ("self_attn.q_norm", vec![d]),
+            ("self_attn.k_norm", vec![d]),
+            ("post_attention_layernorm", vec![h]),
+            ("mlp.gate_proj", vec![i, h]),
+            ("mlp.up_proj", vec![i, h]),
+            ("mlp.down_proj", vec![h, i]),
+        ];
+        for (name, shape) in of_layer {
+            tensors.push((format!("layers.{layer}.{name}.weight"), shape));
+        }
+    }
+    tensors.push(("norm.weight".to_owned(), vec![h]));
+    let mut offset = 0;
+    tensors
+        .into_iter()
+        .map(|(name, shape)| {
+            let param = Param { name, shape, offset };
+            offset = (offset + param.len()).next_multiple_of(ALIGNMENT);
+            param
+        })
+        .collect()
+}
+
+/// Views of every tensor in one of the flat buffers, by role instead of by name.
+#[derive(Debug, Clone)]
+pub(super) struct Tensors {
+    pub fc: View<f32>,
+    pub hidden_norm: View<f32>,
+    pub layers: Vec<LayerTensors>,
+    pub norm: View<f32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerTensors {
+    pub input_norm: View<f32>,
+    pub q: View<f32>,
+    pub k: View<f32>,
+    pub v: View<f32>,
+    pub o: View<f32>,
+    pub q_norm: View<f32>,
+    pub k_norm: View<f32>,
+    pub post_norm: View<f32>,
+    pub gate: View<f32>,
+    pub up: View<f32>,
+    pub down: View<f32>,
+}
+
+impl Tensors {
+    /// Relies on the order in [`table`], which a test below checks by name.
+    pub fn of(table: &[Param], flat: &Buffer<f32>) -> Self {
+        let view = |i: usize| flat.slice(table[i].offset..table[i].offset + table[i].len());
+        let layers = (2..table.len() - 1).step_by(11).map(|i| LayerTensors {
+            input_norm: view(i),
+            q: view(i + 1),
+            k: view(i + 2),
+            v: view(i + 3),
+            o: view(i + 4),
+            q_norm: view(i + 5),
+            k_norm: view(i + 6),
+            post_norm: view(i + 7),
+            gate: view(i + 8),
+            up: view(i + 9),
+            down: view(i + 10),
+        });
+        Self { fc: view(0), hidden_norm: view(1), layers: layers.collect(), norm: view(table.len() - 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_projections_have_the_stated_deviation_and_differ_between_tensors() {
+        let values: Vec<f64> = (0..20_000).map(|i| f64::from(normal(7, 3, i))).collect();
+        let mean = values.iter().sum::<f64>() / 20_000.0;
+        let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 20_000.0).sqrt();
+        assert!(mean.abs() < 6e-4, "{mean}");
+        assert!((deviation - INITIAL_DEVIATION).abs() < 5e-4, "{deviation}");
+        assert!((0..100).any(|i| normal(7, 3, i) != normal(7, 4, i)));
+    }
+}
