@@ -55,13 +55,13 @@ impl fmt::Display for Report {
             let mark = if c.relative_error <= self.tolerance { "" } else { "  beyond tolerance" };
             writeln!(f, "{:width$}  {:>9}  {:>14.2e}{mark}", c.name, c.elements, c.relative_error)?;
         }
-        let beyond = self.comparisons.iter().filter(|c| !(c.relative_error <= self.tolerance)).count();
+        let within = self.comparisons.iter().filter(|c| c.relative_error <= self.tolerance).count();
         let total = self.comparisons.len();
         write!(f, "{}: ", self.device)?;
         if self.is_match() {
             writeln!(f, "all {total} quantities within {:.1e}", self.tolerance)
         } else {
-            writeln!(f, "{beyond} of {total} quantities beyond {:.1e}", self.tolerance)
+            writeln!(f, "{} of {total} quantities beyond {:.1e}", total - within, self.tolerance)
         }
     }
 }
