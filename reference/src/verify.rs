@@ -123,7 +123,7 @@ pub fn verify_on(device: &Arc<Device>, bytes: &[u8], tolerance: f64) -> Result<R
     let mut model = Model::new(device, config, golden.batch, golden.seq_len, frozen, 0)?;
     let names: Vec<String> = model.params().table.iter().map(|p| p.name.clone()).collect();
     for name in &names {
-        model.set_weight(&stream, name, &golden.floats(&format!("w.{name}"))?)?;
+        model.set_weight(name, &golden.floats(&format!("w.{name}"))?)?;
     }
 
     let ids = golden.integers("in.input_ids")?;

@@ -122,6 +122,12 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
+    /// The device that holds it.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// The whole buffer as a view.
     #[must_use]
     pub fn view(&self) -> View<T> {

@@ -190,16 +190,16 @@ impl Model {
     ///
     /// # Errors
     /// The driver's.
-    pub fn initialize(&mut self, stream: &Stream, seed: u64) -> Result<()> {
-        self.params.initialize(stream, seed)
+    pub fn initialize(&mut self, seed: u64) -> Result<()> {
+        self.params.initialize(seed)
     }
 
     /// Replaces one tensor. Waits: set-up only (checkpoints, golden files).
     ///
     /// # Errors
     /// An unknown name or another length; the driver's.
-    pub fn set_weight(&mut self, stream: &Stream, name: &str, values: &[f32]) -> Result<()> {
-        self.params.set(stream, name, values)
+    pub fn set_weight(&mut self, name: &str, values: &[f32]) -> Result<()> {
+        self.params.set(name, values)
     }
 
     /// Uses given anchors, `[batch, N]` each, instead of drawn ones. Waits: golden files and tests only.

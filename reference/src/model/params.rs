@@ -73,7 +73,7 @@ impl Params {
     }
 
     /// Replaces one tensor. Waits: set-up only.
-    pub(super) fn set(&self, stream: &Stream, name: &str, values: &[f32]) -> Result<()> {
+    pub(super) fn set(&self, name: &str, values: &[f32]) -> Result<()> {
         let param = self.find(name).ok_or_else(|| {
             Error::misuse(format!("the model has no tensor {name:?}; it has {}", self.names().join(", ")))
         })?;
@@ -84,20 +84,19 @@ impl Params {
                 found: values.len(),
             });
         }
+        let stream = Stream::new(self.weights.device())?;
         stream.upload_blocking(self.weights.slice(param.offset..param.offset + param.len()), values)
     }
 
     /// Fresh weights: norms 1, projections normal. A function of the seed, the tensor's number and the element only. Waits.
-    pub(super) fn initialize(&self, stream: &Stream, seed: u64) -> Result<()> {
+    pub(super) fn initialize(&self, seed: u64) -> Result<()> {
+        let mut flat = vec![0.0; self.weights.len()];
         for (number, param) in (0..).zip(&self.table) {
-            let values: Vec<f32> = if param.shape.len() == 1 {
-                vec![1.0; param.len()]
-            } else {
-                (0..param.len()).map(|i| normal(seed, number, i)).collect()
-            };
-            self.set(stream, &param.name, &values)?;
+            for (i, value) in flat[param.offset..param.offset + param.len()].iter_mut().enumerate() {
+                *value = if param.shape.len() == 1 { 1.0 } else { normal(seed, number, i) };
+            }
         }
-        Ok(())
+        Stream::new(self.weights.device())?.upload_blocking(self.weights.view(), &flat)
     }
 
     fn names(&self) -> Vec<&str> {

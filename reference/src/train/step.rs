@@ -74,6 +74,6 @@ impl Compute {
     /// Ends a step: clips, updates the weights, writes the metrics row.
     pub fn update(&mut self) -> Result<()> {
         let _optimizer = nvtx::range(c"optimizer");
-        self.optimizer.step(&self.stream, &mut self.model)
+        self.optimizer.step(&self.stream, &self.model)
     }
 }
