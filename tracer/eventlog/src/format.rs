@@ -54,6 +54,9 @@ pub const CHUNK_CAPACITY: usize = SLOT_BYTES - CHUNK_HEADER_BYTES;
 /// Longest variable part (text, line table, addresses) of one record; what is longer is cut and flagged.
 pub const MAX_TAIL_BYTES: usize = 60 * 1024;
 
+/// Longest record without a variable part.
+pub const MAX_EVENT_BYTES: usize = 72;
+
 /// Set in the flags of a record with a variable part when that part was cut.
 pub const FLAG_TRUNCATED: u8 = 0x80;
 

@@ -414,6 +414,7 @@ impl<'a> Thread<'a> {
 }
 
 /// Iterates over the records of a thread.
+#[derive(Clone)]
 pub struct Records<'a> {
     bytes: &'a [u8],
     spans: std::slice::Iter<'a, Span>,
@@ -640,9 +641,10 @@ impl<'a> Scan<'a> {
             events += 1;
             at += raw.length;
         }
-        // In an open log, a record cut off by a kill may follow. When a log is sealed, every chunk is in use and ends clean,
-        // which shows damage that has hit the committed length too.
-        let rest = self.bytes.get(at..end).unwrap_or_default();
+        // In an open log, a record cut off by a kill may follow, of any length. When a log is sealed, every chunk is in use
+        // and only a thread that outlived `exit` can have been cut off, in an event: anything more is damage that has hit
+        // the committed length too.
+        let rest = self.bytes.get(at + MAX_EVENT_BYTES..end).unwrap_or_default();
         let unclean = self.sealed && (at == start || rest.iter().any(|byte| *byte != 0));
         let damaged = at < committed || unclean;
         if damaged {

@@ -4,7 +4,7 @@
 //! bytes from anywhere and never panics. Units are in the field names; `_ns` without more is `CLOCK_MONOTONIC`
 //! nanoseconds, `_cupti_ns` is CUPTI's own clock (pair them with [`Clock`] records).
 
-use crate::format::{FLAG_TRUNCATED, MAX_TAIL_BYTES};
+use crate::format::{FLAG_TRUNCATED, MAX_EVENT_BYTES, MAX_TAIL_BYTES};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -479,7 +479,7 @@ const PAYLOAD_MASK: u8 = 0x07;
 const FLAG_CATEGORY: u8 = 0x08;
 
 /// Most fixed words of a record, without its header.
-pub(crate) const MAX_FIXED_WORDS: usize = 8;
+pub(crate) const MAX_FIXED_WORDS: usize = MAX_EVENT_BYTES / 8 - 1;
 
 /// A record as words, ready to be written.
 pub(crate) struct Encoded<'a> {

@@ -107,7 +107,12 @@ impl LogWriter {
         for image in 0..MAX_IMAGES {
             let path = directory.join(format!("{pid}-{image}.salog"));
             match LogHandle::create(&path) {
-                Ok(handle) => return LogWriter::start(handle, options),
+                Ok(handle) => {
+                    return LogWriter::start(handle, options).inspect_err(|_| {
+                        // An empty log would be taken for one of a killed process.
+                        let _ = std::fs::remove_file(&path);
+                    });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(source) => {
                     return Err(CreateError {
@@ -364,7 +369,8 @@ impl<'w> ThreadLog<'w> {
 
     /// The id of a text, defining it on first use. [`StrId::NONE`] for an empty text and when the definition is lost.
     pub fn str(&mut self, text: &[u8]) -> StrId {
-        if text.is_empty() {
+        // In a forked child the interner's locks may be held for ever, hence the second condition.
+        if text.is_empty() || !self.writer.is_alive() {
             return StrId::NONE;
         }
         let writer = self.writer;
@@ -380,7 +386,7 @@ impl<'w> ThreadLog<'w> {
 
     /// The id of a native stack of return addresses, innermost first.
     pub fn stack(&mut self, addresses: &[u64]) -> StackId {
-        if addresses.is_empty() {
+        if addresses.is_empty() || !self.writer.is_alive() {
             return StackId::NONE;
         }
         let writer = self.writer;
@@ -396,7 +402,7 @@ impl<'w> ThreadLog<'w> {
 
     /// The id of a Python stack of packed [`crate::PyFrame`]s, innermost first.
     pub fn py_stack(&mut self, frames: &[u64]) -> PyStackId {
-        if frames.is_empty() {
+        if frames.is_empty() || !self.writer.is_alive() {
             return PyStackId::NONE;
         }
         let writer = self.writer;
@@ -413,7 +419,7 @@ impl<'w> ThreadLog<'w> {
     /// Names a function once per process; `name` is asked for only when it is new.
     pub fn api_name<'n>(&mut self, api: Api, name: impl FnOnce() -> &'n [u8]) {
         let writer = self.writer;
-        if writer.interned.api_is_named(api) {
+        if writer.interned.api_is_named(api) || !writer.is_alive() {
             return;
         }
         let name = self.str(name());

@@ -241,7 +241,7 @@ fn a_forked_child_never_writes_to_its_parents_log() {
 fn write_into_a_limit(writer: &LogWriter, attempts: u64) -> u64 {
     let mut log = writer.thread();
     let name = StrId::NONE;
-    let attributes = RangeAttributes { name, payload: Payload::U64(1), ..Default::default() };
+    let attributes = RangeAttributes { name, ..Default::default() };
     (0..attempts).filter(|t_ns| log.write(&Record::Mark { t_ns: *t_ns, attributes })).count() as u64
 }
 
@@ -364,6 +364,7 @@ fn full_disk(folder: &Path) -> i32 {
     std::fs::write(folder.join("ballast"), vec![1; 4 << 20]).unwrap_err();
     let message = LogWriter::create(folder, Options::default()).unwrap_err().to_string();
     assert!(message.contains("full"), "{message}");
+    assert_eq!(logs(folder), [writer.path()], "no empty log is left");
     0
 }
 

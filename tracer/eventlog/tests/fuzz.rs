@@ -12,7 +12,7 @@ static COUNTING: fuzz::Counting = fuzz::Counting;
 #[test]
 fn the_reader_keeps_its_promises_on_damaged_logs() {
     let mut fuzzer = fuzz::Fuzzer::new(1);
-    let inputs = if cfg!(debug_assertions) { 800 } else { 20_000 };
+    let inputs = if cfg!(debug_assertions) { 300 } else { 20_000 };
     for _ in 0..inputs {
         fuzzer.step();
     }
