@@ -1,4 +1,18 @@
-//! What makes a call a wait. The rules in words: `docs/waits.md`.
+//! What makes a call a wait. The rules in words, with their sources: `docs/waits.md`.
+//!
+//! In: the calls and device work of a trace. Out: [`Wait`]s, each made of the calls of one program operation. Evidence in
+//! this order: explicit synchronise; copy that is synchronous by its form; copy that touches pageable memory; a copy and
+//! the synchronise after it; memory management and code loading; the driver's own record of a full launch queue; a
+//! polling loop; else a call that held the host until work of its stream had ended. Where times mean nothing the
+//! documented table decides alone. A call that failed did nothing and is never a wait; a device-side wait
+//! (`cudaStreamWaitEvent`) and a single query aren't either. No call is part of two waits.
+
+use std::collections::HashMap;
+
+use crate::model::{
+    Api, ApiClass, Call, CallEffect, CopyDirection, DeviceOpKind, MemoryKind, OPEN, OverheadKind, Process, Span,
+    SpanKind, StreamId, Thread, Trace,
+};
 
 /// Kind of a wait. The names are part of the report's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,5 +179,420 @@ impl Calls {
             Self::One(call) | Self::Pair(call, _) => Some(call),
             Self::Run { first, .. } => Some(first),
         }
+    }
+}
+
+/// Uploads from pageable memory up to this size are staged by the driver without waiting: "Memory copies from host to device
+/// of a memory block of 64 KB or less" are asynchronous (CUDA C Programming Guide, concurrent execution).
+pub const STAGED_UPLOAD_BYTES: u64 = 64 * 1024;
+/// In a measured trace, a call that only *may* wait is a wait when it held the host at least this long. An asynchronous copy
+/// that does not wait returns within 20 us also under a profiler.
+pub const HELD_COPY_NS: u64 = 50_000;
+/// The same for allocating, freeing, registering and loading: these do work of their own, so the floor is higher.
+pub const HELD_MANAGEMENT_NS: u64 = 100_000;
+/// So many "not ready" answers in a row are a loop that waits.
+pub const POLLING_QUERIES: u64 = 10;
+
+/// Says whether two calls come from the same function of the program, as far as that can be known.
+pub(super) trait SamePlace {
+    fn same_function(&mut self, trace: &Trace, a: &Call, b: &Call) -> bool;
+}
+
+/// Finds all waits, in order of process, thread, time. Steps and sites are filled in later.
+pub(super) fn find(trace: &Trace, places: &mut dyn SamePlace) -> Vec<Wait> {
+    let mut waits = Vec::new();
+    for (process_index, process) in trace.processes.iter().enumerate() {
+        let device = DeviceSide::of(process);
+        let full = queue_full(process);
+        for (thread_index, thread) in process.threads.iter().enumerate() {
+            let first = waits.len();
+            let mut finder = Finder {
+                trace,
+                device: &device,
+                thread,
+                measured: trace.times_meaningful(),
+                place: (index_u32(process_index), index_u32(thread_index)),
+                waits: &mut waits,
+                last_on_stream: HashMap::new(),
+                queries: None,
+            };
+            finder.run(places);
+            waits.extend(full.iter().filter(|entry| entry.thread == thread_index).map(|entry| Wait {
+                kind: WaitKind::LaunchQueueFull,
+                rule: Rule::CommandBufferFull,
+                calls: entry.call.map_or(Calls::None, Calls::One),
+                start_ns: entry.start_ns,
+                blocked_ns: trace.times_meaningful().then_some(entry.held_ns),
+                ..Wait::at(index_u32(process_index), index_u32(thread_index))
+            }));
+            waits[first..].sort_by_key(|wait| wait.start_ns);
+        }
+    }
+    waits
+}
+
+fn index_u32(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+impl Wait {
+    fn at(process: u32, thread: u32) -> Self {
+        Self {
+            kind: WaitKind::Unclassified,
+            rule: Rule::HeldByDevice,
+            process,
+            thread,
+            calls: Calls::None,
+            start_ns: 0,
+            blocked_ns: None,
+            bytes: 0,
+            step: None,
+            in_log_range: false,
+            unfinished: false,
+            site: 0,
+        }
+    }
+}
+
+/// The device work that each call started, by correlation id.
+struct DeviceSide<'a> {
+    by_correlation: HashMap<u32, (u64, u64)>,
+    process: &'a Process,
+}
+
+impl<'a> DeviceSide<'a> {
+    fn of(process: &'a Process) -> Self {
+        let mut by_correlation: HashMap<u32, (u64, u64)> = HashMap::new();
+        for op in &process.device_ops {
+            if op.kind == DeviceOpKind::Copy && op.correlation != 0 && op.graph_node == 0 {
+                let span = by_correlation.entry(op.correlation).or_insert((op.start_ns, op.end_ns));
+                *span = (span.0.min(op.start_ns), span.1.max(op.end_ns));
+            }
+        }
+        Self { by_correlation, process }
+    }
+
+    /// Start of the copy that the call asked for, where it was recorded.
+    fn copy_start_ns(&self, call: &Call) -> Option<u64> {
+        (call.correlation != 0).then(|| self.by_correlation.get(&call.correlation)).flatten().map(|span| span.0)
+    }
+}
+
+/// One record of the driver that a launch had to wait for space.
+struct QueueFull {
+    thread: usize,
+    call: Option<u32>,
+    start_ns: u64,
+    held_ns: u64,
+}
+
+/// Gives each record to the thread that it names, or whose call it belongs to, or else to the first thread.
+fn queue_full(process: &Process) -> Vec<QueueFull> {
+    let records = || process.overheads.iter().filter(|o| o.kind == OverheadKind::CommandBufferFull);
+    if records().next().is_none() {
+        return Vec::new();
+    }
+    let mut calls: HashMap<u32, (usize, u32)> = HashMap::new();
+    for (thread, data) in process.threads.iter().enumerate() {
+        for (index, call) in data.calls.iter().enumerate().filter(|(_, call)| call.correlation != 0) {
+            calls.insert(call.correlation, (thread, index_u32(index)));
+        }
+    }
+    records()
+        .map(|record| {
+            let call = calls.get(&record.correlation).copied();
+            let named = || process.threads.iter().position(|thread| record.tid != 0 && thread.tid == record.tid);
+            QueueFull {
+                thread: call.map(|(thread, _)| thread).or_else(named).unwrap_or(0),
+                call: call.map(|(_, index)| index),
+                start_ns: record.start_ns,
+                held_ns: record.end_ns.saturating_sub(record.start_ns),
+            }
+        })
+        .collect()
+}
+
+/// What a call is when looked at alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alone {
+    /// No wait, and nothing that later calls depend on.
+    No,
+    Wait(WaitKind, Rule),
+}
+
+struct Finder<'a> {
+    trace: &'a Trace,
+    device: &'a DeviceSide<'a>,
+    thread: &'a Thread,
+    measured: bool,
+    place: (u32, u32),
+    waits: &'a mut Vec<Wait>,
+    /// The last recorded call that put work on a stream, and the wait that it already is.
+    last_on_stream: HashMap<StreamId, (usize, Option<usize>)>,
+    /// The run of queries that is going on: first, last call, how many answers were "not ready".
+    queries: Option<(usize, usize, u64)>,
+}
+
+impl Finder<'_> {
+    fn run(&mut self, places: &mut dyn SamePlace) {
+        for index in 0..self.thread.calls.len() {
+            let call = &self.thread.calls[index];
+            if call.effect == CallEffect::Failed {
+                continue;
+            }
+            let api = self.trace.api(call.api);
+            if matches!(api.class, ApiClass::EventQuery | ApiClass::StreamQuery) {
+                self.query(index);
+                continue;
+            }
+            self.end_queries();
+            let alone = self.alone(call, api);
+            if api.class == ApiClass::StreamSync && self.join_copy(index, places) {
+                self.last_on_stream.remove(&call.stream);
+                continue;
+            }
+            let wait = match alone {
+                Alone::Wait(kind, rule) => Some(self.push(kind, rule, index)),
+                Alone::No => None,
+            };
+            self.remember(index, api.class, wait);
+        }
+        self.end_queries();
+    }
+
+    fn push(&mut self, kind: WaitKind, rule: Rule, index: usize) -> usize {
+        let call = &self.thread.calls[index];
+        let is_copy = call.direction != CopyDirection::Unknown;
+        self.waits.push(Wait {
+            kind,
+            rule,
+            calls: Calls::One(index_u32(index)),
+            start_ns: call.start_ns,
+            blocked_ns: self.measured.then(|| call.host_ns()).flatten(),
+            bytes: if is_copy { call.bytes } else { 0 },
+            unfinished: call.end_ns == OPEN,
+            ..Wait::at(self.place.0, self.place.1)
+        });
+        self.waits.len() - 1
+    }
+
+    /// Keeps in mind what was put on the stream last. An event record is no work: it may stand between a copy and its sync.
+    fn remember(&mut self, index: usize, class: ApiClass, wait: Option<usize>) {
+        let call = &self.thread.calls[index];
+        match class {
+            ApiClass::CopyAsync => {
+                self.last_on_stream.insert(call.stream, (index, wait));
+            }
+            // A synchronous copy has waited already; a synchronise after it is an operation of its own.
+            ApiClass::Copy
+            | ApiClass::CopyAndSync
+            | ApiClass::Memset
+            | ApiClass::MemsetAsync
+            | ApiClass::StreamWaitEvent
+            | ApiClass::Launch
+            | ApiClass::GraphLaunch
+            | ApiClass::HostFunction
+            | ApiClass::StreamSync => {
+                self.last_on_stream.remove(&call.stream);
+            }
+            ApiClass::DeviceSync => self.last_on_stream.clear(),
+            _ => {}
+        }
+    }
+
+    /// Makes one wait of a stream synchronise and the copy before it: same thread, same stream, nothing else put on
+    /// the stream between, same innermost range, same function.
+    fn join_copy(&mut self, index: usize, places: &mut dyn SamePlace) -> bool {
+        let sync = &self.thread.calls[index];
+        let Some(&(copy_index, copy_wait)) = self.last_on_stream.get(&sync.stream) else { return false };
+        let copy = &self.thread.calls[copy_index];
+        let kind = match copy.direction {
+            CopyDirection::DeviceToHost => WaitKind::DeviceToHostRead,
+            CopyDirection::HostToDevice => WaitKind::HostToDeviceWrite,
+            _ => return false,
+        };
+        // A call may open and close a span of its own (an operator), so what counts is the range around it.
+        if self.innermost_range(copy) != self.innermost_range(sync)
+            || !places.same_function(self.trace, copy, sync)
+        {
+            return false;
+        }
+        let wait = copy_wait.unwrap_or_else(|| self.push(kind, Rule::CopyThenSync, copy_index));
+        let wait = &mut self.waits[wait];
+        wait.kind = kind;
+        wait.rule = Rule::CopyThenSync;
+        wait.calls = Calls::Pair(index_u32(copy_index), index_u32(index));
+        wait.bytes = copy.bytes;
+        wait.unfinished |= sync.end_ns == OPEN;
+        wait.blocked_ns = self
+            .measured
+            .then(|| Some(copy.host_ns()?.saturating_add(sync.host_ns()?)))
+            .flatten();
+        true
+    }
+
+    fn innermost_range(&self, call: &Call) -> Option<*const Span> {
+        self.thread.spans_around(call).find(|span| span.kind == SpanKind::Range).map(std::ptr::from_ref)
+    }
+
+    fn query(&mut self, index: usize) {
+        let call = &self.thread.calls[index];
+        let not_ready = u64::from(call.not_ready);
+        if let Some((_, last, count)) = &mut self.queries {
+            let before = &self.thread.calls[*last];
+            if before.api == call.api
+                && (before.object, before.stream) == (call.object, call.stream)
+                && before.not_ready == before.count
+            {
+                (*last, *count) = (index, *count + not_ready);
+                return;
+            }
+        }
+        self.end_queries();
+        self.queries = Some((index, index, not_ready));
+    }
+
+    fn end_queries(&mut self) {
+        let Some((first, last, not_ready)) = self.queries.take() else { return };
+        if not_ready < POLLING_QUERIES {
+            return;
+        }
+        let calls = &self.thread.calls;
+        let count = calls[first..=last]
+            .iter()
+            .filter(|call| call.effect != CallEffect::Failed)
+            .fold(0u32, |sum, call| sum.saturating_add(call.count));
+        let (start_ns, end_ns) = (calls[first].start_ns, calls[last].end_ns);
+        self.waits.push(Wait {
+            kind: WaitKind::Polling,
+            rule: Rule::PollingLoop,
+            calls: Calls::Run { first: index_u32(first), last: index_u32(last), count },
+            start_ns,
+            blocked_ns: (self.measured && end_ns != OPEN).then(|| end_ns.saturating_sub(start_ns)),
+            unfinished: end_ns == OPEN,
+            ..Wait::at(self.place.0, self.place.1)
+        });
+    }
+
+    /// The rule table. `docs/waits.md` says the same in words.
+    fn alone(&self, call: &Call, api: &Api) -> Alone {
+        use ApiClass as C;
+        let died_here = call.end_ns == OPEN;
+        let held = |floor_ns| died_here || (self.measured && call.host_ns().is_some_and(|ns| ns >= floor_ns));
+        match api.class {
+            C::StreamSync => Alone::Wait(WaitKind::StreamSync, Rule::ExplicitSync),
+            C::EventSync => Alone::Wait(WaitKind::EventSync, Rule::ExplicitSync),
+            C::DeviceSync | C::ContextDestroy => Alone::Wait(WaitKind::DeviceSync, Rule::ExplicitSync),
+            C::CopyAndSync => Alone::Wait(copy_kind(call.direction), Rule::SynchronousCopy),
+            C::Copy => self.synchronous_copy(call, held(HELD_COPY_NS)),
+            C::CopyAsync => self.asynchronous_copy(call, held(HELD_COPY_NS), died_here),
+            C::Memset if matches!(call.to, MemoryKind::Pinned | MemoryKind::Managed) => {
+                Alone::Wait(WaitKind::StreamSync, Rule::SynchronousCopy)
+            }
+            C::DeviceFree | C::HostFree | C::HostUnregister => {
+                // Freeing a null pointer is the usual way to create a context early: no memory is given back.
+                let by_rule = !self.measured && call.object != 0;
+                wait_if(by_rule || held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Rule::MemoryManagement)
+            }
+            C::DeviceAlloc | C::HostAlloc | C::HostRegister | C::PoolRelease | C::VirtualMemory => {
+                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Rule::MemoryManagement)
+            }
+            C::ModuleLoad => {
+                wait_if(!self.measured || held(HELD_MANAGEMENT_NS), WaitKind::ModuleLoad, Rule::ModuleLoad)
+            }
+            C::ModuleUnload | C::FunctionLookup => {
+                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::ModuleLoad, Rule::ModuleLoad)
+            }
+            // A launch, a device-side wait, a query or anything else never waits by documentation. If one held the host
+            // all the same until work of its own stream had ended, say so without naming a cause.
+            C::Memset
+            | C::MemsetAsync
+            | C::EventRecord
+            | C::StreamWaitEvent
+            | C::StreamOrderedMemory
+            | C::Launch
+            | C::GraphLaunch
+            | C::HostFunction
+            | C::Other => wait_if(
+                self.measured && self.held_until_device_work_ended(call),
+                WaitKind::Unclassified,
+                Rule::HeldByDevice,
+            ),
+            C::StreamQuery | C::EventQuery => Alone::No,
+        }
+    }
+
+    fn synchronous_copy(&self, call: &Call, held: bool) -> Alone {
+        let staged = call.from == MemoryKind::Pageable && call.bytes <= STAGED_UPLOAD_BYTES;
+        match call.direction {
+            CopyDirection::DeviceToDevice => Alone::No,
+            // The two documents disagree about small pageable uploads; a measured one is believed.
+            CopyDirection::HostToDevice if self.measured && staged && !held => Alone::No,
+            direction => Alone::Wait(copy_kind(direction), Rule::SynchronousCopy),
+        }
+    }
+
+    fn asynchronous_copy(&self, call: &Call, held: bool, died_here: bool) -> Alone {
+        let kind = copy_kind(call.direction);
+        let pageable = call.from == MemoryKind::Pageable || call.to == MemoryKind::Pageable;
+        let managed = call.from == MemoryKind::Managed || call.to == MemoryKind::Managed;
+        let unknown = call.from == MemoryKind::Unknown && call.to == MemoryKind::Unknown;
+        match call.direction {
+            CopyDirection::HostToHost => Alone::Wait(kind, Rule::SynchronousCopy),
+            CopyDirection::DeviceToHost if pageable => Alone::Wait(kind, Rule::PageableCopy),
+            CopyDirection::HostToDevice if pageable && !self.measured => {
+                wait_if(call.bytes > STAGED_UPLOAD_BYTES || died_here, kind, Rule::PageableCopy)
+            }
+            // Held by the copy itself: it had begun before the call returned.
+            CopyDirection::HostToDevice if pageable => wait_if(
+                held && self.device.copy_start_ns(call).is_none_or(|start_ns| start_ns < call.end_ns),
+                kind,
+                Rule::PageableCopy,
+            ),
+            CopyDirection::DeviceToDevice => {
+                wait_if(self.measured && self.held_until_device_work_ended(call), kind, Rule::HeldByDevice)
+            }
+            // Pinned, managed or unknown memory: only the clock can tell.
+            _ => wait_if(
+                died_here
+                    || (held && (managed || unknown))
+                    || (self.measured && self.held_until_device_work_ended(call)),
+                kind,
+                Rule::HeldByDevice,
+            ),
+        }
+    }
+
+    /// Whether the call held the host past the floor and work of its stream that was under way when it began ended inside
+    /// of it, just before it returned.
+    fn held_until_device_work_ended(&self, call: &Call) -> bool {
+        let Some(host_ns) = call.host_ns().filter(|&ns| ns >= HELD_MANAGEMENT_NS) else { return false };
+        let ops = &self.device.process.device_ops;
+        let until = ops.partition_point(|op| op.start_ns <= call.start_ns);
+        // Work of a stream runs in order, so the op under way is the last that began; looking back further than a
+        // handful of ops would only meet finished ones.
+        ops[..until].iter().rev().take(64).any(|op| {
+            op.stream == call.stream
+                && op.stream != StreamId::NONE
+                && matches!(op.kind, DeviceOpKind::Kernel | DeviceOpKind::Copy | DeviceOpKind::Memset)
+                && op.end_ns > call.start_ns
+                && op.end_ns <= call.end_ns
+                && call.end_ns - op.end_ns <= host_ns / 10
+        })
+    }
+}
+
+fn wait_if(condition: bool, kind: WaitKind, rule: Rule) -> Alone {
+    if condition { Alone::Wait(kind, rule) } else { Alone::No }
+}
+
+fn copy_kind(direction: CopyDirection) -> WaitKind {
+    match direction {
+        CopyDirection::DeviceToHost => WaitKind::DeviceToHostRead,
+        CopyDirection::HostToDevice => WaitKind::HostToDeviceWrite,
+        // Host to host by way of the device's queue, and copies on the device that hold the host: what is waited for is
+        // the stream.
+        CopyDirection::HostToHost | CopyDirection::DeviceToDevice => WaitKind::StreamSync,
+        CopyDirection::Unknown => WaitKind::Unclassified,
     }
 }

@@ -50,13 +50,16 @@ struct ProcessState {
 }
 
 /// What is known of a call besides its name and times.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CallData {
     pub bytes: u64,
     /// Event or other object the call is about, 0 for none.
     pub object: u64,
     pub correlation: u32,
     pub stream: StreamId,
+    /// See [`Call::count`].
+    pub count: u32,
+    pub not_ready: u32,
     pub native: StackId,
     pub python: StackId,
     pub effect: CallEffect,
@@ -64,6 +67,25 @@ pub struct CallData {
     pub direction: CopyDirection,
     pub from: MemoryKind,
     pub to: MemoryKind,
+}
+
+impl Default for CallData {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            object: 0,
+            correlation: 0,
+            stream: StreamId::NONE,
+            count: 1,
+            not_ready: 0,
+            native: StackId::NONE,
+            python: StackId::NONE,
+            effect: CallEffect::Ok,
+            direction: CopyDirection::Unknown,
+            from: MemoryKind::Unknown,
+            to: MemoryKind::Unknown,
+        }
+    }
 }
 
 impl TraceBuilder {
@@ -335,6 +357,8 @@ impl ThreadBuilder<'_> {
             inner: ApiId::NONE,
             correlation: data.correlation,
             stream: data.stream,
+            count: data.count,
+            not_ready: data.not_ready,
             span: SpanId::NONE,
             native: data.native,
             python: data.python,

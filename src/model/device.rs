@@ -151,5 +151,7 @@ pub struct Overhead {
     pub end_ns: u64,
     /// Operating-system thread, 0 where the source doesn't say.
     pub tid: u64,
+    /// Links to [`super::Call::correlation`]; 0 where the source doesn't say.
+    pub correlation: u32,
     pub kind: OverheadKind,
 }

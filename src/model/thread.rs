@@ -59,9 +59,7 @@ impl Span {
 pub enum CallEffect {
     #[default]
     Ok,
-    /// A query answered "not ready".
-    NotReady,
-    /// Any other error: the call did nothing.
+    /// An error: the call did nothing. ("Not ready" is no error of a query.)
     Failed,
     /// The call had not returned when the trace ended.
     Unfinished,
@@ -83,6 +81,10 @@ pub struct Call {
     /// Links to [`super::DeviceOp::correlation`]; 0 for none.
     pub correlation: u32,
     pub stream: StreamId,
+    /// How many calls this entry stands for: more than one only for a run of queries of one object with nothing between.
+    pub count: u32,
+    /// How many of them answered "not ready", as far as the source says.
+    pub not_ready: u32,
     /// Innermost span of this thread at the start of the call.
     pub span: SpanId,
     pub native: StackId,
