@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use super::steps::{Step, StepKind};
+use super::waits::Wait;
 use super::WaitKind;
 
 /// Waits allowed per ordinary step; none by default.
@@ -30,6 +32,44 @@ impl Count {
     pub(super) fn of(&self, kind: WaitKind) -> u64 {
         self.by_kind[kind as usize]
     }
+}
+
+/// The kinds by which one step is over the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exceeded(u16);
+
+impl Exceeded {
+    pub(super) fn has(self, kind: WaitKind) -> bool {
+        self.0 & (1 << kind as u16) != 0
+    }
+
+    pub(super) fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+const _: () = assert!(WaitKind::ALL.len() <= u16::BITS as usize);
+
+/// By which kinds each step is over the budget. Warm-up and log steps never are; a step that had not ended is, as soon
+/// as it has more waits than a whole step may have.
+pub(super) fn judge(budget: &Budget, steps: &mut [Step], waits: &[Wait]) -> Vec<Exceeded> {
+    let mut counts: Vec<Count> = vec![Count::default(); steps.len()];
+    for wait in waits {
+        if let Some(count) = wait.step.and_then(|step| counts.get_mut(step as usize)) {
+            count.add(wait.kind);
+        }
+    }
+    steps
+        .iter_mut()
+        .zip(counts)
+        .map(|(step, count)| {
+            let judged = matches!(step.kind, StepKind::Ordinary | StepKind::Unfinished);
+            let kinds = if judged { budget.exceeded_by(&count) } else { Vec::new() };
+            let exceeded = Exceeded(kinds.iter().fold(0, |bits, &kind| bits | 1 << kind as u16));
+            step.over_budget = exceeded.any();
+            exceeded
+        })
+        .collect()
 }
 
 impl Budget {

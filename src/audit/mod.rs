@@ -19,6 +19,7 @@ pub use verdict::Verdict;
 pub use waits::{Calls, Rule, Wait, WaitKind};
 
 use crate::model::{Problem, Source, Trace};
+use crate::symbols::Symbols;
 
 /// Numbers of steps by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,20 +95,64 @@ pub struct Audit {
 /// Audits a trace.
 #[must_use]
 pub fn audit(trace: &Trace, options: &AuditOptions) -> Audit {
-    Audit {
-        source: trace.source.clone(),
-        times_meaningful: trace.times_meaningful(),
-        dropped_records: 0,
-        problems: trace.problems.clone(),
-        verdict: Verdict::Inconclusive,
-        reasons: vec!["this version can't judge yet".to_owned()],
-        next: Vec::new(),
-        budget: options.budget.clone(),
-        step_counts: StepCounts::default(),
-        totals: Totals::default(),
-        sites: Vec::new(),
-        steps: Vec::new(),
-        waits: Vec::new(),
-        processes: Vec::new(),
+    let mut symbols = Symbols::new(trace, options.root.as_deref());
+    let mut waits = waits::find(trace, &mut sites::Places::new(&mut symbols));
+    let (mut steps, source) = steps::find(trace, &options.steps);
+    steps::assign(trace, &options.steps, &mut steps, &mut waits);
+    let exceeded = budget::judge(&options.budget, &mut steps, &waits);
+    let sites = sites::group(trace, &mut symbols, &steps, &exceeded, &mut waits);
+    let problems = symbols.into_problems();
+    verdict::judge(trace, options, verdict::Findings { steps, source, exceeded, waits, sites, problems })
+}
+
+impl Audit {
+    /// Checks that every wait is in exactly one row of each table and that the totals are the sums of the rows.
+    ///
+    /// # Errors
+    /// Names the first sum that differs: a fault in the audit, never in the trace.
+    pub fn reconcile(&self) -> Result<(), String> {
+        let totals = &self.totals;
+        let sum = |pick: fn(&Site) -> u64| self.sites.iter().map(pick).sum::<u64>();
+        let step_sum = |kind| self.steps.iter().filter(|step| step.kind == kind).map(|step| step.waits).sum::<u64>();
+        let in_steps = totals.waits - totals.outside_steps_waits;
+        for (what, left, right) in [
+            ("waits and totals", self.waits.len() as u64, totals.waits),
+            ("waits of sites", sum(|site| site.waits), totals.waits),
+            ("calls of sites", sum(|site| site.calls), totals.calls),
+            ("ordinary waits of sites", sum(|site| site.ordinary_waits), totals.ordinary_waits),
+            ("log waits of sites", sum(|site| site.log_waits), totals.log_waits),
+            ("warm-up waits of sites", sum(|site| site.warmup_waits), totals.warmup_waits),
+            ("unfinished waits of sites", sum(|site| site.unfinished_waits), totals.unfinished_waits),
+            ("outside waits of sites", sum(|site| site.outside_waits), totals.outside_steps_waits),
+            ("waits of steps", self.steps.iter().map(|step| step.waits).sum(), in_steps),
+            ("waits of ordinary steps", step_sum(StepKind::Ordinary), totals.ordinary_waits),
+            ("waits of log steps", step_sum(StepKind::Log), totals.log_waits),
+            ("waits of warm-up steps", step_sum(StepKind::Warmup), totals.warmup_waits),
+            ("waits of unfinished steps", step_sum(StepKind::Unfinished), totals.unfinished_waits),
+            ("waits of processes", self.processes.iter().map(|row| row.waits).sum(), totals.waits),
+            (
+                "kinds of steps",
+                totals.ordinary_waits + totals.log_waits + totals.warmup_waits + totals.unfinished_waits,
+                in_steps,
+            ),
+        ] {
+            if left != right {
+                return Err(format!("{what}: {left} against {right}"));
+            }
+        }
+        for site in &self.sites {
+            let parts = site.ordinary_waits
+                + site.log_waits
+                + site.warmup_waits
+                + site.unfinished_waits
+                + site.outside_waits;
+            if parts != site.waits {
+                return Err(format!("site {}: {parts} against {}", site.fingerprint, site.waits));
+            }
+        }
+        match self.waits.iter().find(|wait| wait.site as usize >= self.sites.len()) {
+            Some(wait) => Err(format!("a wait has site {} of {}", wait.site, self.sites.len())),
+            None => Ok(()),
+        }
     }
 }

@@ -1,6 +1,19 @@
 //! What is a site, and what goes into its fingerprint.
+//!
+//! In: waits, and the ranges and stacks around their calls. Out: [`Site`]s; every wait is in exactly one.
+//! A site is kind + calls + operator + ranges + the user's functions; no line, address, number or path of the machine is part
+//! of that, so the fingerprint survives moved lines and other machines. Two waits that differ only in lines (or, without
+//! lines, in addresses) are two sites with an ordinal each, counted in the order of their lines.
 
+use std::collections::HashMap;
+
+use super::budget::Exceeded;
+use super::options::stem;
+use super::steps::{Step, StepKind};
+use super::waits::{SamePlace, Wait};
 use super::{Rule, WaitKind};
+use crate::model::{ApiId, Call, Process, SpanKind, StackId, StrId, Strings, Thread, Trace};
+use crate::symbols::Symbols;
 
 /// A frame as reports show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,11 +60,16 @@ impl SiteStatus {
 pub struct Site {
     /// Sixteen hex digits, stable under line moves and on other machines.
     pub fingerprint: String,
+    /// Counts up over sites that differ only in their lines; part of the fingerprint unless 0.
+    pub ordinal: u32,
     pub kind: WaitKind,
     /// Names of the calls in order, as the program called them.
     pub apis: Vec<String>,
-    /// Framework operator, innermost.
+    /// Framework operator: the innermost that is not private to the framework (`aten::item` rather than
+    /// `aten::_local_scalar_dense`).
     pub op: Option<String>,
+    /// All operators from the outermost inwards.
+    pub ops: Vec<String>,
     /// Ranges from the outermost inwards, without call sites and numbers.
     pub range: Vec<String>,
     /// Innermost first.
@@ -94,4 +112,442 @@ impl Site {
             .or_else(|| frames().find(|frame| frame.user))
             .or_else(|| frames().find(|frame| frame.line > 0))
     }
+}
+
+/// Where a wait comes from, before symbolisation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RawSite {
+    kind: WaitKind,
+    first: ApiId,
+    last: ApiId,
+    native: StackId,
+    python: StackId,
+    /// Index into the distinct contexts.
+    context: usize,
+}
+
+/// The spans around a call, without numbers and call sites, outermost first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Context {
+    range: Vec<StrId>,
+    ops: Vec<StrId>,
+    /// Python frames that the source gives as spans, innermost first.
+    python: Vec<StrId>,
+}
+
+/// Puts waits into sites, most important first, and tells each wait its site.
+pub(super) fn group(
+    trace: &Trace,
+    symbols: &mut Symbols<'_>,
+    steps: &[Step],
+    exceeded: &[Exceeded],
+    waits: &mut [Wait],
+) -> Vec<Site> {
+    let mut raw = RawSites::new(trace);
+    let raw_of_wait: Vec<usize> = waits.iter().map(|wait| raw.of(wait)).collect();
+    // Raw sites that look the same to a reader are one site.
+    let mut drafts: Vec<Draft> = Vec::new();
+    let mut draft_of_raw: Vec<usize> = Vec::with_capacity(raw.sites.len());
+    let mut known: HashMap<(String, Detail), usize> = HashMap::new();
+    for site in &raw.sites {
+        let draft = raw.describe(site, symbols);
+        let next = drafts.len();
+        let index = *known.entry((draft.canonical(), draft.detail.clone())).or_insert(next);
+        if index == next {
+            drafts.push(draft);
+        }
+        draft_of_raw.push(index);
+    }
+    let mut sites = number(drafts);
+    let mut per_step: HashMap<(usize, u32), u64> = HashMap::new();
+    for (wait, raw) in waits.iter_mut().zip(raw_of_wait) {
+        let index = draft_of_raw[raw];
+        wait.site = u32::try_from(index).unwrap_or(u32::MAX);
+        count(trace, &mut sites[index], wait, steps, exceeded);
+        if let Some(step) = wait.step.filter(|&step| steps[step as usize].kind == StepKind::Ordinary) {
+            *per_step.entry((index, step)).or_default() += 1;
+        }
+    }
+    for ((index, _), in_step) in per_step {
+        let site = &mut sites[index];
+        site.steps_with_waits += 1;
+        site.most_per_step = site.most_per_step.max(in_step);
+    }
+    sort(&mut sites, waits);
+    sites
+}
+
+/// Adds a wait to its site.
+fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step], exceeded: &[Exceeded]) {
+    let thread = thread_name(trace, wait);
+    if site.waits == 0 {
+        site.thread = thread;
+        site.rule = wait.rule;
+        site.blocked_ns = trace.times_meaningful().then_some(0);
+    } else if site.thread != thread {
+        site.thread.clear();
+    }
+    site.waits += 1;
+    site.calls += wait.calls.count();
+    site.bytes = site.bytes.saturating_add(wait.bytes);
+    site.killed_here |= wait.unfinished;
+    if let (Some(sum), Some(blocked_ns)) = (&mut site.blocked_ns, wait.blocked_ns) {
+        *sum = sum.saturating_add(blocked_ns);
+    }
+    if let Some(rank) = trace.processes.get(wait.process as usize).and_then(|process| process.rank) {
+        match site.per_rank.binary_search_by_key(&rank, |entry| entry.0) {
+            Ok(at) => site.per_rank[at].1 += 1,
+            Err(at) => site.per_rank.insert(at, (rank, 1)),
+        }
+    }
+    let kind = wait.step.map(|step| steps[step as usize].kind);
+    match kind {
+        None => site.outside_waits += 1,
+        Some(StepKind::Ordinary) => site.ordinary_waits += 1,
+        Some(StepKind::Warmup) => site.warmup_waits += 1,
+        Some(StepKind::Unfinished) => site.unfinished_waits += 1,
+        Some(StepKind::Log) => {
+            site.log_waits += 1;
+            site.log_waits_outside_range += u64::from(!wait.in_log_range);
+        }
+    }
+    let over = wait.step.is_some_and(|step| exceeded[step as usize].has(wait.kind));
+    let status = match kind {
+        _ if over => SiteStatus::OverBudget,
+        Some(StepKind::Ordinary | StepKind::Unfinished) => SiteStatus::Allowed,
+        Some(StepKind::Log) => SiteStatus::LogStep,
+        Some(StepKind::Warmup) => SiteStatus::Warmup,
+        None => SiteStatus::Outside,
+    };
+    // The most important status of all its waits.
+    site.status = if site.waits == 1 { status } else { site.status.min(status) };
+}
+
+fn thread_name(trace: &Trace, wait: &Wait) -> String {
+    let Some(process) = trace.processes.get(wait.process as usize) else { return String::new() };
+    let Some(thread) = process.threads.get(wait.thread as usize) else { return String::new() };
+    name_thread(trace, process, thread)
+}
+
+/// A thread's name, `main`, or its number.
+fn name_thread(trace: &Trace, process: &Process, thread: &Thread) -> String {
+    match trace.str(thread.name) {
+        _ if thread.tid == process.pid => "main".to_owned(),
+        "" => format!("thread {}", thread.tid),
+        name => name.to_owned(),
+    }
+}
+
+/// Worst first; ties in an order that does not depend on the machine.
+fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) {
+    let mut order: Vec<usize> = (0..sites.len()).collect();
+    order.sort_by(|&a, &b| {
+        let key = |site: &Site| (site.status, std::cmp::Reverse((site.ordinary_waits, site.unfinished_waits, site.waits)));
+        let (a, b) = (&sites[a], &sites[b]);
+        key(a).cmp(&key(b)).then_with(|| a.fingerprint.cmp(&b.fingerprint))
+    });
+    let mut new_index = vec![0u32; sites.len()];
+    for (new, &old) in order.iter().enumerate() {
+        new_index[old] = u32::try_from(new).unwrap_or(u32::MAX);
+    }
+    for wait in waits {
+        wait.site = new_index[wait.site as usize];
+    }
+    let mut old: Vec<Option<Site>> = sites.drain(..).map(Some).collect();
+    sites.extend(order.into_iter().filter_map(|index| old[index].take()));
+}
+
+/// A site without counts.
+struct Draft {
+    kind: WaitKind,
+    apis: Vec<String>,
+    api_bases: Vec<String>,
+    op: Option<String>,
+    ops: Vec<String>,
+    range: Vec<String>,
+    python: Vec<Frame>,
+    native: Vec<Frame>,
+    /// The user's functions, innermost first, repeats of a recursion once.
+    functions: Vec<String>,
+    detail: Detail,
+}
+
+/// What tells two waits of the same functions apart, in the order in which they are numbered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Detail {
+    /// Lines of the user's frames.
+    Lines(Vec<u32>),
+    /// Addresses within their modules, where there are no lines.
+    Addresses(Vec<u64>),
+}
+
+impl Draft {
+    /// The text that is hashed. Changing it changes every baseline there is: only with a new version in front.
+    fn canonical(&self) -> String {
+        let list = |items: &[String]| items.join("\u{1f}");
+        format!(
+            "site/1\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}",
+            self.kind.id(),
+            list(&self.api_bases),
+            self.op.as_deref().unwrap_or_default(),
+            list(&self.range),
+            list(&self.functions)
+        )
+    }
+}
+
+/// The fingerprint of a canonical text and an ordinal: FNV-1a of 64 bits, then mixed.
+pub(crate) fn fingerprint(canonical: &str, ordinal: u32) -> String {
+    let suffix = if ordinal == 0 { String::new() } else { format!("\u{1e}{ordinal}") };
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in canonical.bytes().chain(suffix.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^= hash >> 32;
+    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^= hash >> 29;
+    format!("{hash:016x}")
+}
+
+/// Makes sites of drafts; drafts with the same canonical text are numbered by their lines.
+fn number(drafts: Vec<Draft>) -> Vec<Site> {
+    let canonicals: Vec<String> = drafts.iter().map(Draft::canonical).collect();
+    let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, canonical) in canonicals.iter().enumerate() {
+        groups.entry(canonical).or_default().push(index);
+    }
+    let mut ordinals = vec![0u32; drafts.len()];
+    for members in groups.values_mut() {
+        members.sort_by(|&a, &b| drafts[a].detail.cmp(&drafts[b].detail));
+        for (ordinal, &index) in members.iter().enumerate() {
+            ordinals[index] = u32::try_from(ordinal).unwrap_or(u32::MAX);
+        }
+    }
+    drafts
+        .into_iter()
+        .zip(canonicals)
+        .zip(ordinals)
+        .map(|((draft, canonical), ordinal)| Site {
+            fingerprint: fingerprint(&canonical, ordinal),
+            ordinal,
+            kind: draft.kind,
+            apis: draft.apis,
+            op: draft.op,
+            ops: draft.ops,
+            range: draft.range,
+            python: draft.python,
+            native: draft.native,
+            thread: String::new(),
+            rule: Rule::HeldByDevice,
+            status: SiteStatus::Outside,
+            waits: 0,
+            calls: 0,
+            bytes: 0,
+            blocked_ns: None,
+            ordinary_waits: 0,
+            log_waits: 0,
+            log_waits_outside_range: 0,
+            warmup_waits: 0,
+            unfinished_waits: 0,
+            outside_waits: 0,
+            steps_with_waits: 0,
+            most_per_step: 0,
+            killed_here: false,
+            per_rank: Vec::new(),
+        })
+        .collect()
+}
+
+/// Collects the distinct places that waits come from.
+struct RawSites<'a> {
+    trace: &'a Trace,
+    sites: Vec<RawSite>,
+    known: HashMap<RawSite, usize>,
+    contexts: Vec<Context>,
+    known_contexts: HashMap<Context, usize>,
+    /// Range and operator names as fingerprints use them.
+    names: Strings,
+    clean: HashMap<StrId, (StrId, bool)>,
+}
+
+impl<'a> RawSites<'a> {
+    fn new(trace: &'a Trace) -> Self {
+        Self {
+            trace,
+            sites: Vec::new(),
+            known: HashMap::new(),
+            contexts: Vec::new(),
+            known_contexts: HashMap::new(),
+            names: Strings::default(),
+            clean: HashMap::new(),
+        }
+    }
+
+    /// The place of a wait.
+    fn of(&mut self, wait: &Wait) -> usize {
+        let thread = self
+            .trace
+            .processes
+            .get(wait.process as usize)
+            .and_then(|process| process.threads.get(wait.thread as usize));
+        let call = |index: Option<u32>| thread.and_then(|thread| thread.calls.get(index? as usize));
+        let (first, last) = (call(wait.calls.first()), call(wait.calls.last()));
+        let context = match (thread, last) {
+            (Some(thread), Some(call)) => self.context(thread, call),
+            _ => self.intern(Context::default()),
+        };
+        let api = |call: Option<&Call>| call.map_or(ApiId::NONE, |call| call.api);
+        // The synchronise is where the host waits; a source may have taken only one of the stacks.
+        let stack = |pick: fn(&Call) -> StackId| {
+            let of = |call: Option<&Call>| call.map_or(StackId::NONE, pick);
+            if of(last) == StackId::NONE { of(first) } else { of(last) }
+        };
+        let site = RawSite {
+            kind: wait.kind,
+            first: if wait.calls.count() == 2 { api(first) } else { ApiId::NONE },
+            last: api(last),
+            native: stack(|call| call.native),
+            python: stack(|call| call.python),
+            context,
+        };
+        let next = self.sites.len();
+        let index = *self.known.entry(site.clone()).or_insert(next);
+        if index == next {
+            self.sites.push(site);
+        }
+        index
+    }
+
+    fn context(&mut self, thread: &Thread, call: &Call) -> usize {
+        let mut context = Context::default();
+        for span in thread.spans_around(call) {
+            match span.kind {
+                SpanKind::PythonFrame => context.python.push(span.name),
+                SpanKind::Range | SpanKind::Op => {
+                    let (name, names_op) = self.clean(span.name);
+                    if span.kind == SpanKind::Op || names_op {
+                        context.ops.push(name);
+                    } else {
+                        context.range.push(name);
+                    }
+                }
+            }
+        }
+        context.range.reverse();
+        context.ops.reverse();
+        self.intern(context)
+    }
+
+    fn intern(&mut self, context: Context) -> usize {
+        if let Some(&index) = self.known_contexts.get(&context) {
+            return index;
+        }
+        self.contexts.push(context.clone());
+        self.known_contexts.insert(context, self.contexts.len() - 1);
+        self.contexts.len() - 1
+    }
+
+    /// The name for fingerprints, and whether it is that of an operator (`emit_nvtx` makes ranges of operators).
+    fn clean(&mut self, name: StrId) -> (StrId, bool) {
+        if let Some(&known) = self.clean.get(&name) {
+            return known;
+        }
+        let text = self.trace.str(name);
+        let text = text.split_once(", seq = ").or_else(|| text.split_once(", op_id = ")).map_or(text, |parts| parts.0);
+        let is_op = ["aten::", "autograd::", "c10d::", "torch::"].iter().any(|prefix| text.starts_with(prefix));
+        let clean = (self.names.intern(stem(text)), is_op);
+        self.clean.insert(name, clean);
+        clean
+    }
+
+    fn describe(&self, site: &RawSite, symbols: &mut Symbols<'_>) -> Draft {
+        let context = &self.contexts[site.context];
+        let texts = |ids: &[StrId]| ids.iter().map(|&id| self.names.get(id).to_owned()).collect::<Vec<_>>();
+        let ops = texts(&context.ops);
+        let public = |op: &&String| !op.rsplit("::").next().unwrap_or_default().starts_with('_');
+        let op = ops.iter().rev().find(public).or(ops.last()).cloned();
+        let mut python = symbols.python(site.python).to_vec();
+        if python.is_empty() {
+            python = context.python.iter().map(|&name| python_span(self.trace.str(name), symbols)).collect();
+        }
+        let native = symbols.native(site.native).to_vec();
+        let user: Vec<&Frame> = if python.iter().any(|frame| frame.user) {
+            python.iter().filter(|frame| frame.user).collect()
+        } else {
+            native.iter().filter(|frame| frame.user).collect()
+        };
+        let mut functions: Vec<String> = user.iter().map(|frame| frame.function.clone()).collect();
+        functions.dedup();
+        let detail = if user.iter().any(|frame| frame.line > 0) {
+            Detail::Lines(user.iter().map(|frame| frame.line).collect())
+        } else {
+            Detail::Addresses(self.trace.native.get(site.native).iter().map(|frame| frame.address).collect())
+        };
+        let apis: Vec<&crate::model::Api> =
+            [site.first, site.last].into_iter().filter(|id| id.get().is_some()).map(|id| self.trace.api(id)).collect();
+        Draft {
+            kind: site.kind,
+            apis: apis.iter().map(|api| api.name.clone()).collect(),
+            api_bases: apis.iter().map(|api| api.base.clone()).collect(),
+            op,
+            ops,
+            range: texts(&context.range),
+            python,
+            native,
+            functions,
+            detail,
+        }
+    }
+}
+
+/// `train.py(12): main` as profilers name Python frames.
+fn python_span(name: &str, symbols: &Symbols<'_>) -> Frame {
+    let parts = name.split_once("): ").and_then(|(place, function)| {
+        let (file, line) = place.rsplit_once('(')?;
+        Some((file, line.parse().ok()?, function))
+    });
+    match parts {
+        Some((file, line, function)) => symbols.python_frame(file, line, function),
+        None => symbols.python_frame("", 0, name),
+    }
+}
+
+/// Tells by the user's functions whether two calls belong to one operation: the chains of functions are equal, but for at most one
+/// helper at the inner end of each. Unknown stacks are taken to agree.
+pub(super) struct Places<'s, 'a> {
+    symbols: &'s mut Symbols<'a>,
+    known: HashMap<[StackId; 4], bool>,
+}
+
+impl<'s, 'a> Places<'s, 'a> {
+    pub(super) fn new(symbols: &'s mut Symbols<'a>) -> Self {
+        Self { symbols, known: HashMap::new() }
+    }
+}
+
+impl SamePlace for Places<'_, '_> {
+    fn same_function(&mut self, a: &Call, b: &Call) -> bool {
+        let unknown = |a: StackId, b: StackId| a == b || a == StackId::NONE || b == StackId::NONE;
+        if unknown(a.python, b.python) && unknown(a.native, b.native) {
+            return true;
+        }
+        let symbols = &mut *self.symbols;
+        *self.known.entry([a.python, b.python, a.native, b.native]).or_insert_with(|| {
+            (unknown(a.python, b.python) || agree(&symbols.python(a.python), &symbols.python(b.python)))
+                && (unknown(a.native, b.native) || agree(&symbols.native(a.native), &symbols.native(b.native)))
+        })
+    }
+}
+
+fn agree(a: &[Frame], b: &[Frame]) -> bool {
+    // Outermost first, repeats of a recursion once.
+    let chain = |frames: &[Frame]| {
+        let mut names: Vec<String> =
+            frames.iter().rev().filter(|frame| frame.user).map(|frame| frame.function.clone()).collect();
+        names.dedup();
+        names
+    };
+    let (a, b) = (chain(a), chain(b));
+    let shared = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    a.is_empty() || b.is_empty() || (a.len() - shared <= 1 && b.len() - shared <= 1)
 }

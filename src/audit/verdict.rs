@@ -1,4 +1,17 @@
 //! Pass, fail or inconclusive, and why.
+//!
+//! In: steps, waits and sites with their numbers, and the problems of the trace. Out: the [`Audit`]. What is proven is said:
+//! a step over the budget is a fail also when records were lost, since more records could only add waits. A pass needs
+//! everything to be there: any doubt that may hide a wait makes it inconclusive, with the reason. Never a silent zero.
+
+use super::budget::Exceeded;
+use super::sites::{Site, SiteStatus};
+use super::steps::{Step, StepKind, StepSource};
+use super::waits::Wait;
+use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals};
+use crate::model::{
+    ApiClass, CallEffect, CopyDirection, DeviceOpKind, Problem, ProblemKind, SpanKind, StrId, Trace,
+};
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,4 +34,294 @@ impl Verdict {
             Self::Inconclusive => "inconclusive",
         }
     }
+}
+
+/// What the verdict is about.
+pub(super) struct Findings {
+    pub steps: Vec<Step>,
+    pub source: StepSource,
+    pub exceeded: Vec<Exceeded>,
+    pub waits: Vec<Wait>,
+    pub sites: Vec<Site>,
+    /// Noticed during the audit itself.
+    pub problems: Vec<Problem>,
+}
+
+/// Sums up and decides.
+pub(super) fn judge(trace: &Trace, options: &AuditOptions, findings: Findings) -> Audit {
+    let Findings { steps, source, exceeded, waits, sites, problems: noticed } = findings;
+    let mut problems = trace.problems.clone();
+    problems.extend(noticed);
+    problems.extend(processes_without_steps(trace, &steps));
+    let step_counts = count_steps(&steps, source);
+    let totals = sum_up(trace, &steps, &waits, &step_counts);
+    let dropped_records =
+        problems.iter().filter(|problem| problem.kind == ProblemKind::LostRecords).map(|problem| problem.count).sum();
+    let doubts = doubts(trace, options, &step_counts, &problems);
+    let over = exceeded.iter().filter(|kinds| kinds.any()).count();
+    let (verdict, mut reasons) = if over > 0 {
+        (Verdict::Fail, vec![why_fail(options, &steps, &sites, &step_counts)])
+    } else if doubts.is_empty() {
+        (Verdict::Pass, vec![why_pass(&steps, &step_counts)])
+    } else {
+        (Verdict::Inconclusive, Vec::new())
+    };
+    let next = what_next(verdict, &doubts);
+    reasons.extend(killed(&sites));
+    reasons.extend(doubts.into_iter().map(|doubt| doubt.reason));
+    let processes = process_rows(trace, &steps, &waits);
+    Audit {
+        source: trace.source.clone(),
+        times_meaningful: trace.times_meaningful(),
+        dropped_records,
+        problems,
+        verdict,
+        reasons,
+        next,
+        budget: options.budget.clone(),
+        step_counts,
+        totals,
+        sites,
+        steps,
+        waits,
+        processes,
+    }
+}
+
+fn count_steps(steps: &[Step], source: StepSource) -> StepCounts {
+    let of = |kind| steps.iter().filter(|step| step.kind == kind).count();
+    StepCounts {
+        total: steps.len(),
+        warmup: of(StepKind::Warmup),
+        log: of(StepKind::Log),
+        ordinary: of(StepKind::Ordinary),
+        unfinished: of(StepKind::Unfinished),
+        source,
+    }
+}
+
+fn sum_up(trace: &Trace, steps: &[Step], waits: &[Wait], step_counts: &StepCounts) -> Totals {
+    let mut totals = Totals { blocked_ns: trace.times_meaningful().then_some(0), ..Totals::default() };
+    for wait in waits {
+        totals.waits += 1;
+        totals.calls += wait.calls.count();
+        if let (Some(sum), Some(blocked_ns)) = (&mut totals.blocked_ns, wait.blocked_ns) {
+            *sum = sum.saturating_add(blocked_ns);
+        }
+        match wait.step.and_then(|step| steps.get(step as usize)).map(|step| step.kind) {
+            None => totals.outside_steps_waits += 1,
+            Some(StepKind::Ordinary) => totals.ordinary_waits += 1,
+            Some(StepKind::Warmup) => totals.warmup_waits += 1,
+            Some(StepKind::Unfinished) => totals.unfinished_waits += 1,
+            Some(StepKind::Log) => {
+                totals.log_waits += 1;
+                totals.log_waits_outside_range += u64::from(!wait.in_log_range);
+            }
+        }
+    }
+    if step_counts.ordinary > 0 {
+        totals.ordinary_waits_per_step = totals.ordinary_waits as f64 / step_counts.ordinary as f64;
+    }
+    for process in &trace.processes {
+        for call in process.threads.iter().flat_map(|thread| &thread.calls) {
+            totals.recorded_calls += u64::from(call.count);
+            let copies = matches!(
+                trace.api(call.api).class,
+                ApiClass::Copy | ApiClass::CopyAsync | ApiClass::CopyAndSync
+            );
+            if copies && call.direction == CopyDirection::DeviceToHost && call.effect != CallEffect::Failed {
+                totals.device_to_host_copies += 1;
+                totals.device_to_host_bytes = totals.device_to_host_bytes.saturating_add(call.bytes);
+            }
+        }
+        // Copies inside of a graph have no call of their own.
+        for op in process.device_ops.iter().filter(|op| op.kind == DeviceOpKind::Copy && op.graph_node != 0) {
+            if op.direction == CopyDirection::DeviceToHost {
+                totals.device_to_host_copies += 1;
+                totals.device_to_host_bytes = totals.device_to_host_bytes.saturating_add(op.bytes);
+            }
+        }
+    }
+    totals
+}
+
+fn process_rows(trace: &Trace, steps: &[Step], waits: &[Wait]) -> Vec<ProcessRow> {
+    let mut rows: Vec<ProcessRow> = trace
+        .processes
+        .iter()
+        .map(|process| ProcessRow {
+            pid: process.pid,
+            name: trace.str(process.name).to_owned(),
+            rank: process.rank,
+            steps: 0,
+            waits: 0,
+        })
+        .collect();
+    for step in steps {
+        rows[step.process as usize].steps += 1;
+    }
+    for wait in waits {
+        rows[wait.process as usize].waits += 1;
+    }
+    rows
+}
+
+/// A reason why "pass" can't be said, and what to do about it.
+struct Doubt {
+    reason: String,
+    next: Option<String>,
+}
+
+fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: &[Problem]) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    let mut doubt = |reason: String, next: Option<&str>| {
+        doubts.push(Doubt { reason, next: next.map(str::to_owned) });
+    };
+    for problem in problems.iter().filter(|problem| problem.kind.hides_waits()) {
+        doubt(problem.text.clone(), None);
+    }
+    let cuda_seen = trace.processes.iter().any(|process| {
+        !process.device_ops.is_empty() || process.threads.iter().any(|thread| !thread.calls.is_empty())
+    });
+    if trace.processes.is_empty() {
+        doubt(
+            "the trace holds no process".to_owned(),
+            Some("record one with 'syncaudit run -- PROGRAM'; 'syncaudit doctor' says what works on this machine"),
+        );
+    } else if !cuda_seen {
+        doubt(
+            format!(
+                "no CUDA call was seen in {}",
+                plural(trace.processes.len() as u64, "process", "processes")
+            ),
+            Some(
+                "check that the program really used the device (a CPU fall-back looks like this); 'syncaudit doctor' \
+                 tells whether calls can be seen on this machine",
+            ),
+        );
+    } else if counts.total == 0 {
+        let pattern = options.steps.pattern.clone().unwrap_or_else(super::Pattern::default_steps);
+        doubt(
+            format!("no step was found: {}", ranges_seen(trace, &pattern.to_string())),
+            Some(
+                "name the range of one step with --steps, or put an NVTX range called 'step' around the body of the \
+                 training loop",
+            ),
+        );
+    } else if counts.ordinary == 0 {
+        doubt(
+            format!(
+                "there is no ordinary step to judge: {} ({} warm-up, {} log, {} unfinished)",
+                plural(counts.total as u64, "step", "steps"),
+                counts.warmup,
+                counts.log,
+                counts.unfinished
+            ),
+            Some("run more steps, or lower --warmup, or log less often"),
+        );
+    }
+    doubts
+}
+
+/// Which ranges there were, for a user whose pattern matched none.
+fn ranges_seen(trace: &Trace, pattern: &str) -> String {
+    let mut names: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    let mut add = |name: StrId| *names.entry(super::options::stem(trace.str(name))).or_default() += 1;
+    for process in &trace.processes {
+        process.free_ranges.iter().for_each(|range| add(range.name));
+        for thread in &process.threads {
+            thread.spans.iter().filter(|span| span.kind == SpanKind::Range).for_each(|span| add(span.name));
+        }
+    }
+    if names.is_empty() {
+        return "the program opened no NVTX range".to_owned();
+    }
+    let mut by_count: Vec<(&str, u64)> = names.into_iter().collect();
+    by_count.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+    let shown: Vec<String> = by_count.iter().take(8).map(|(name, count)| format!("'{name}' ({count})")).collect();
+    let more = if by_count.len() > shown.len() { ", ..." } else { "" };
+    format!("no range matches '{pattern}'; ranges in the trace: {}{more}", shown.join(", "))
+}
+
+/// Processes that call CUDA but have no steps, beside others that have.
+fn processes_without_steps(trace: &Trace, steps: &[Step]) -> Option<Problem> {
+    if steps.is_empty() {
+        return None;
+    }
+    let without: Vec<String> = trace
+        .processes
+        .iter()
+        .enumerate()
+        .filter(|(index, process)| {
+            process.threads.iter().any(|thread| !thread.calls.is_empty())
+                && !steps.iter().any(|step| step.process as usize == *index)
+        })
+        .map(|(_, process)| match process.rank {
+            Some(rank) => format!("rank {rank}"),
+            None => format!("process {}", process.pid),
+        })
+        .collect();
+    (!without.is_empty()).then(|| {
+        Problem::counted(
+            ProblemKind::Note,
+            without.len() as u64,
+            format!("{} called CUDA but opened no step range; its waits are counted outside of steps", without.join(", ")),
+        )
+    })
+}
+
+fn why_fail(options: &AuditOptions, steps: &[Step], sites: &[Site], counts: &StepCounts) -> String {
+    let over: Vec<&Step> = steps.iter().filter(|step| step.over_budget).collect();
+    let most = over.iter().map(|step| step.waits).max().unwrap_or(0);
+    let places = sites.iter().filter(|site| site.status == SiteStatus::OverBudget).count() as u64;
+    let judged = counts.ordinary + over.iter().filter(|step| step.kind == StepKind::Unfinished).count();
+    let allowed = match (options.budget.total, options.budget.per_kind.len()) {
+        (total, 0) => format!("budget: {total}"),
+        (total, _) => format!("budget: {total}, and allowances for single kinds"),
+    };
+    format!(
+        "{} of {} wait for the device more often than allowed, up to {} in one step, at {} ({allowed})",
+        over.len(),
+        plural(judged as u64, "ordinary step", "ordinary steps"),
+        plural(most, "time", "times"),
+        plural(places, "place", "places"),
+    )
+}
+
+fn why_pass(steps: &[Step], counts: &StepCounts) -> String {
+    let most = steps.iter().filter(|step| step.kind == StepKind::Ordinary).map(|step| step.waits).max().unwrap_or(0);
+    let steps = plural(counts.ordinary as u64, "ordinary step", "ordinary steps");
+    if most == 0 {
+        format!("no wait in {steps}")
+    } else {
+        format!("{steps} within the budget; at most {} in one step", plural(most, "wait", "waits"))
+    }
+}
+
+fn killed(sites: &[Site]) -> Option<String> {
+    let site = sites.iter().find(|site| site.killed_here)?;
+    let api = site.apis.last().map_or("a CUDA call", String::as_str);
+    let place = site.place().map(|frame| match frame.line {
+        0 => format!(" in {}", frame.function),
+        line => format!(" at {}:{line}", frame.file),
+    });
+    Some(format!("the trace ends while the program was inside {api}{}", place.unwrap_or_default()))
+}
+
+fn what_next(verdict: Verdict, doubts: &[Doubt]) -> Vec<String> {
+    let mut next: Vec<String> = Vec::new();
+    if verdict == Verdict::Fail {
+        next.push("fix the places below, worst first, or allow them in syncaudit.toml ([budget])".to_owned());
+    }
+    for text in doubts.iter().filter_map(|doubt| doubt.next.clone()) {
+        if !next.contains(&text) {
+            next.push(text);
+        }
+    }
+    next
+}
+
+/// `1 step`, `2 steps`.
+pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

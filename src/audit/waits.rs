@@ -195,7 +195,7 @@ pub const POLLING_QUERIES: u64 = 10;
 
 /// Says whether two calls come from the same function of the program, as far as that can be known.
 pub(super) trait SamePlace {
-    fn same_function(&mut self, trace: &Trace, a: &Call, b: &Call) -> bool;
+    fn same_function(&mut self, a: &Call, b: &Call) -> bool;
 }
 
 /// Finds all waits, in order of process, thread, time. Steps and sites are filled in later.
@@ -413,7 +413,7 @@ impl Finder<'_> {
         };
         // A call may open and close a span of its own (an operator), so what counts is the range around it.
         if self.innermost_range(copy) != self.innermost_range(sync)
-            || !places.same_function(self.trace, copy, sync)
+            || !places.same_function(copy, sync)
         {
             return false;
         }
