@@ -4,9 +4,6 @@
 //! Nothing in here touches CUDA, starts a program or changes a trace; nothing behind [`import`] knows where a trace
 //! came from; no report holds a rule.
 
-// The first landing fixes the types; what uses them follows.
-#![allow(dead_code)]
-
 pub mod audit;
 pub mod config;
 pub mod exit;

@@ -16,6 +16,7 @@ pub use options::{AuditOptions, LogEvery, Pattern, PatternError, StepRules};
 pub use sites::{Frame, Site, SiteStatus};
 pub use steps::{Step, StepKind, StepSource};
 pub use verdict::Verdict;
+pub(crate) use verdict::plural;
 pub use waits::{Calls, Rule, Wait, WaitKind};
 
 use crate::model::{Problem, Source, Trace};

@@ -4,6 +4,9 @@
 //! found and what to do. A damaged source yields what is readable and a problem that counts what is not, never a
 //! smaller trace in silence.
 
+mod eventlog;
+mod python_lines;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +49,25 @@ pub fn load(paths: &[PathBuf]) -> Result<Trace, ImportError> {
     Ok(trace.finish())
 }
 
-fn load_into(path: &Path, _trace: &mut TraceBuilder) -> Result<(), ImportError> {
-    Err(ImportError::new(path, "the format isn't known to this version"))
+/// Finds out what is at `path` and has it read. The place where further formats enter.
+fn load_into(path: &Path, trace: &mut TraceBuilder) -> Result<(), ImportError> {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => ImportError::new(path, "there is nothing of that name"),
+        _ => ImportError::new(path, format!("it can't be looked at: {error}")),
+    })?;
+    if eventlog::is_mine(path) {
+        return eventlog::load(path, trace);
+    }
+    if metadata.is_dir() {
+        return Err(ImportError::new(
+            path,
+            "the directory holds no event log (PID-N.salog) and was not made by 'syncaudit run'; give a trace \
+             directory or a log file",
+        ));
+    }
+    // The event log's reader knows what other files look like.
+    match syncaudit_eventlog::LogFile::open(path) {
+        Err(error) => Err(ImportError::new(path, error.to_string())),
+        Ok(_) => eventlog::load(path, trace),
+    }
 }

@@ -145,6 +145,20 @@ impl TraceBuilder {
         ProcessBuilder { trace: self, index }
     }
 
+    /// The thread with that id of the `index`-th process, added if new.
+    ///
+    /// # Panics
+    /// If there are not that many processes.
+    pub fn thread_at(&mut self, index: usize, tid: u64) -> ThreadBuilder<'_> {
+        let state = &mut self.processes[index];
+        let next = state.process.threads.len();
+        let thread = *state.threads.entry(tid).or_insert(next);
+        if thread == next {
+            state.process.threads.push(Thread { tid, ..Thread::default() });
+        }
+        ThreadBuilder { trace: self, process: index, thread }
+    }
+
     /// Number of processes added so far.
     #[must_use]
     pub fn process_count(&self) -> usize {
@@ -219,13 +233,7 @@ impl ProcessBuilder<'_> {
 
     /// The thread with that id, added if new.
     pub fn thread(&mut self, tid: u64) -> ThreadBuilder<'_> {
-        let state = self.state();
-        let next = state.process.threads.len();
-        let thread = *state.threads.entry(tid).or_insert(next);
-        if thread == next {
-            state.process.threads.push(Thread { tid, ..Thread::default() });
-        }
-        ThreadBuilder { trace: self.trace, process: self.index, thread }
+        self.trace.thread_at(self.index, tid)
     }
 
     /// The stream with that handle, number and device, added if new.
@@ -331,7 +339,12 @@ impl ThreadBuilder<'_> {
     /// Adds a mark in the default domain.
     pub fn mark(&mut self, time_ns: u64, name: &str) {
         let name = self.trace.intern(name);
-        self.data().marks.push(Mark { time_ns, name, domain: StrId::NONE });
+        self.mark_in(time_ns, StrId::NONE, name);
+    }
+
+    /// Adds a mark in a domain.
+    pub fn mark_in(&mut self, time_ns: u64, domain: StrId, name: StrId) {
+        self.data().marks.push(Mark { time_ns, name, domain });
     }
 
     /// Adds a call. `end_ns` is [`OPEN`] for one that never returned.

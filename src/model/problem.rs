@@ -20,6 +20,8 @@ pub enum ProblemKind {
     CuptiFailed,
     /// The tracer never reported from a process that should have loaded it.
     TracerNotLoaded,
+    /// The tracer itself said that something is missing.
+    Tracer,
     /// A process of the job left no (readable) trace.
     MissingRank,
     /// A file that belongs to no known trace format was skipped.
@@ -44,6 +46,7 @@ impl ProblemKind {
             | Self::CuptiHeld
             | Self::CuptiFailed
             | Self::TracerNotLoaded
+            | Self::Tracer
             | Self::MissingRank => true,
             Self::NotSealed | Self::ForeignFile | Self::ClockUnreliable | Self::Symbols | Self::Note => false,
         }
@@ -61,6 +64,7 @@ impl ProblemKind {
             Self::CuptiHeld => "cupti-held",
             Self::CuptiFailed => "cupti-failed",
             Self::TracerNotLoaded => "tracer-not-loaded",
+            Self::Tracer => "tracer",
             Self::MissingRank => "missing-rank",
             Self::ForeignFile => "foreign-file",
             Self::ClockUnreliable => "clock-unreliable",

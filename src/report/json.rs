@@ -1,14 +1,294 @@
-//! The JSON report, schema `syncaudit.report/1` (`docs/report.md`).
+//! The JSON report, schema `syncaudit.report/1` (`docs/report.md`). Fields may be added, never change meaning.
+//!
+//! In: an [`Audit`]. Out: its bytes as JSON, the same for the same audit: fields in a fixed order, rows in the audit's order,
+//! no time of day, no path of the machine.
+
+use serde::Serialize;
 
 use super::Audit;
+use crate::audit::{Frame, Site, Step};
 
-/// The report as JSON, pretty-printed, ending with a newline. The same audit always gives the same bytes.
+/// The report as JSON, pretty-printed, ending with a newline.
+///
+/// # Panics
+/// Never: the report holds no map with keys that are no text and no number that JSON can't hold.
 #[must_use]
 pub fn json(audit: &Audit) -> String {
-    let report = serde_json::json!({
-        "schema": "syncaudit.report/1",
-        "verdict": audit.verdict.id(),
-        "reasons": audit.reasons,
-    });
-    format!("{report:#}\n")
+    let mut text = serde_json::to_string_pretty(&Report::of(audit)).expect("a report is always valid JSON");
+    text.push('\n');
+    text
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    source: SourceRow<'a>,
+    verdict: &'static str,
+    reasons: &'a [String],
+    next: &'a [String],
+    budget: BudgetRow,
+    steps: StepsRow,
+    totals: TotalsRow,
+    sites: Vec<SiteRow<'a>>,
+    per_step: Vec<StepRow>,
+    processes: Vec<ProcessRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct SourceRow<'a> {
+    kind: &'static str,
+    program: &'a [String],
+    emulated: bool,
+    dropped_records: u64,
+    warnings: Vec<WarningRow<'a>>,
+    versions: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct WarningRow<'a> {
+    kind: &'static str,
+    count: u64,
+    hides_waits: bool,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct BudgetRow {
+    waits_per_step: u64,
+    per_kind: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct StepsRow {
+    total: usize,
+    warmup: usize,
+    log: usize,
+    ordinary: usize,
+    unfinished: usize,
+    over_budget: usize,
+    source: &'static str,
+}
+
+#[derive(Serialize)]
+struct TotalsRow {
+    waits: u64,
+    calls: u64,
+    recorded_calls: u64,
+    device_to_host_copies: u64,
+    device_to_host_bytes: u64,
+    blocked_ns: Option<u64>,
+    ordinary_waits: u64,
+    ordinary_waits_per_step: f64,
+    log_waits: u64,
+    log_waits_outside_range: u64,
+    warmup_waits: u64,
+    unfinished_waits: u64,
+    outside_steps_waits: u64,
+}
+
+#[derive(Serialize)]
+struct SiteRow<'a> {
+    fingerprint: &'a str,
+    ordinal: u32,
+    kind: &'static str,
+    apis: &'a [String],
+    op: Option<&'a str>,
+    ops: &'a [String],
+    range: &'a [String],
+    place: Option<FrameRow<'a>>,
+    python: Vec<FrameRow<'a>>,
+    native: Vec<FrameRow<'a>>,
+    thread: &'a str,
+    waits: u64,
+    calls: u64,
+    bytes: u64,
+    blocked_ns: Option<u64>,
+    ordinary_waits: u64,
+    log_waits: u64,
+    log_waits_outside_range: u64,
+    warmup_waits: u64,
+    unfinished_waits: u64,
+    outside_waits: u64,
+    steps_with_waits: u64,
+    most_per_step: u64,
+    killed_here: bool,
+    per_rank: Vec<RankRow>,
+    rule: &'static str,
+    status: &'static str,
+}
+
+#[derive(Serialize)]
+struct FrameRow<'a> {
+    file: Option<&'a str>,
+    line: Option<u32>,
+    function: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    module: &'a str,
+    user: bool,
+}
+
+#[derive(Serialize)]
+struct RankRow {
+    rank: u32,
+    waits: u64,
+}
+
+#[derive(Serialize)]
+struct StepRow {
+    index: usize,
+    number: Option<i64>,
+    process: u32,
+    kind: &'static str,
+    waits: u64,
+    calls: u64,
+    log_range_waits: u64,
+    blocked_ns: Option<u64>,
+    over_budget: bool,
+}
+
+#[derive(Serialize)]
+struct ProcessRow<'a> {
+    pid: u64,
+    name: &'a str,
+    rank: Option<u32>,
+    steps: usize,
+    waits: u64,
+}
+
+impl<'a> Report<'a> {
+    fn of(audit: &'a Audit) -> Self {
+        let totals = &audit.totals;
+        let counts = &audit.step_counts;
+        Self {
+            schema: "syncaudit.report/1",
+            source: SourceRow {
+                kind: audit.source.kind.id(),
+                program: &audit.source.program,
+                emulated: audit.source.emulated,
+                dropped_records: audit.dropped_records,
+                warnings: audit
+                    .problems
+                    .iter()
+                    .map(|problem| WarningRow {
+                        kind: problem.kind.id(),
+                        count: problem.count,
+                        hides_waits: problem.kind.hides_waits(),
+                        text: &problem.text,
+                    })
+                    .collect(),
+                versions: audit
+                    .source
+                    .versions
+                    .iter()
+                    .map(|(name, version)| (name.clone(), version.clone().into()))
+                    .collect(),
+            },
+            verdict: audit.verdict.id(),
+            reasons: &audit.reasons,
+            next: &audit.next,
+            budget: BudgetRow {
+                waits_per_step: audit.budget.total,
+                per_kind: audit
+                    .budget
+                    .per_kind
+                    .iter()
+                    .map(|(kind, &allowed)| (kind.id().to_owned(), allowed.into()))
+                    .collect(),
+            },
+            steps: StepsRow {
+                total: counts.total,
+                warmup: counts.warmup,
+                log: counts.log,
+                ordinary: counts.ordinary,
+                unfinished: counts.unfinished,
+                over_budget: audit.steps.iter().filter(|step| step.over_budget).count(),
+                source: counts.source.id(),
+            },
+            totals: TotalsRow {
+                waits: totals.waits,
+                calls: totals.calls,
+                recorded_calls: totals.recorded_calls,
+                device_to_host_copies: totals.device_to_host_copies,
+                device_to_host_bytes: totals.device_to_host_bytes,
+                blocked_ns: totals.blocked_ns,
+                ordinary_waits: totals.ordinary_waits,
+                ordinary_waits_per_step: totals.ordinary_waits_per_step,
+                log_waits: totals.log_waits,
+                log_waits_outside_range: totals.log_waits_outside_range,
+                warmup_waits: totals.warmup_waits,
+                unfinished_waits: totals.unfinished_waits,
+                outside_steps_waits: totals.outside_steps_waits,
+            },
+            sites: audit.sites.iter().map(site_row).collect(),
+            per_step: audit.steps.iter().map(step_row).collect(),
+            processes: audit
+                .processes
+                .iter()
+                .map(|process| ProcessRow {
+                    pid: process.pid,
+                    name: &process.name,
+                    rank: process.rank,
+                    steps: process.steps,
+                    waits: process.waits,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn site_row(site: &Site) -> SiteRow<'_> {
+    SiteRow {
+        fingerprint: &site.fingerprint,
+        ordinal: site.ordinal,
+        kind: site.kind.id(),
+        apis: &site.apis,
+        op: site.op.as_deref(),
+        ops: &site.ops,
+        range: &site.range,
+        place: site.place().map(frame_row),
+        python: site.python.iter().map(frame_row).collect(),
+        native: site.native.iter().map(frame_row).collect(),
+        thread: &site.thread,
+        waits: site.waits,
+        calls: site.calls,
+        bytes: site.bytes,
+        blocked_ns: site.blocked_ns,
+        ordinary_waits: site.ordinary_waits,
+        log_waits: site.log_waits,
+        log_waits_outside_range: site.log_waits_outside_range,
+        warmup_waits: site.warmup_waits,
+        unfinished_waits: site.unfinished_waits,
+        outside_waits: site.outside_waits,
+        steps_with_waits: site.steps_with_waits,
+        most_per_step: site.most_per_step,
+        killed_here: site.killed_here,
+        per_rank: site.per_rank.iter().map(|&(rank, waits)| RankRow { rank, waits }).collect(),
+        rule: site.rule.id(),
+        status: site.status.id(),
+    }
+}
+
+fn frame_row(frame: &Frame) -> FrameRow<'_> {
+    let known = |text: &'_ str| !text.is_empty();
+    FrameRow {
+        file: Some(frame.file.as_str()).filter(|file| known(file)),
+        line: Some(frame.line).filter(|&line| line > 0),
+        function: Some(frame.function.as_str()).filter(|function| known(function)),
+        module: &frame.module,
+        user: frame.user,
+    }
+}
+
+fn step_row(step: &Step) -> StepRow {
+    StepRow {
+        index: step.index,
+        number: step.number,
+        process: step.process,
+        kind: step.kind.id(),
+        waits: step.waits,
+        calls: step.calls,
+        log_range_waits: step.log_range_waits,
+        blocked_ns: step.blocked_ns,
+        over_budget: step.over_budget,
+    }
 }

@@ -1,5 +1,6 @@
 //! Reports: one file per format. They read an [`Audit`] and hold no rule.
 
+mod advice;
 mod json;
 mod text;
 

@@ -1,6 +1,15 @@
-//! The report for people: a verdict card, then one block per site, then totals.
+//! The report for people: a verdict card, one block per place that is over the budget, a line for each other one, totals.
+//!
+//! In: an [`Audit`]; and the source files it names, to show the lines, where they are readable. Out: text that fits the width. It
+//! must never show a time of a run whose times mean nothing, and never more about the machine than the report's own paths.
 
-use super::Audit;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use super::{Audit, advice};
+use crate::audit::{Frame, Site, SiteStatus, Verdict, plural};
 
 /// How to write for the reader's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +26,426 @@ impl Default for TextStyle {
     }
 }
 
-/// The report as text, ending with a newline. The same audit and style always give the same bytes.
+/// Blocks shown in full; the rest is listed. Nobody reads more, and all of them are in the JSON report.
+const MOST_BLOCKS: usize = 25;
+/// Lines in the list of other places.
+const MOST_LINES: usize = 20;
+
+/// The report as text, ending with a newline. The same audit, sources and style always give the same bytes.
 #[must_use]
-pub fn text(audit: &Audit, _style: TextStyle) -> String {
-    format!("verdict: {}\n", audit.verdict.id())
+pub fn text(audit: &Audit, style: TextStyle) -> String {
+    let mut writer = Writer { out: String::new(), style, sources: HashMap::new() };
+    writer.card(audit);
+    writer.blocks(audit);
+    writer.others(audit);
+    writer.totals(audit);
+    writer.notes(audit);
+    writer.out
+}
+
+struct Writer {
+    out: String,
+    style: TextStyle,
+    /// Lines of the files shown so far; `None` for files that can't be read.
+    sources: HashMap<String, Option<Vec<String>>>,
+}
+
+const RED: Style = AnsiColor::Red.on_default().bold();
+const GREEN: Style = AnsiColor::Green.on_default().bold();
+const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const BLUE: Style = AnsiColor::Blue.on_default().bold();
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+impl Writer {
+    fn paint(&self, style: Style, text: &str) -> String {
+        if self.style.color { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text.trim_end());
+        self.out.push('\n');
+    }
+
+    /// A paragraph behind `label`, wrapped so that following lines start where the text does. `label_width` is what
+    /// the label takes on the screen.
+    fn paragraph(&mut self, label: &str, label_width: usize, text: &str) {
+        let width = self.style.width.max(40) - label_width.min(30);
+        let mut lines = wrap(text, width).into_iter();
+        let first = format!("{label}{}", lines.next().unwrap_or_default());
+        self.line(&first);
+        for rest in lines {
+            let rest = format!("{:label_width$}{rest}", "");
+            self.line(&rest);
+        }
+    }
+
+    fn card(&mut self, audit: &Audit) {
+        let (style, word) = match audit.verdict {
+            Verdict::Pass => (GREEN, "PASS"),
+            Verdict::Fail => (RED, "FAIL"),
+            Verdict::Inconclusive => (YELLOW, "INCONCLUSIVE"),
+        };
+        let emulated = if audit.source.emulated { " (emulated device: counts and places are real, times are not)" } else { "" };
+        let verdict = format!("{}{emulated}", self.paint(style, word));
+        self.line(&format!("verdict: {verdict}"));
+        for (index, reason) in audit.reasons.iter().enumerate() {
+            self.paragraph(if index == 0 { "    why: " } else { "         " }, 9, reason);
+        }
+        for (index, next) in audit.next.iter().enumerate() {
+            self.paragraph(if index == 0 { "   next: " } else { "         " }, 9, next);
+        }
+        let counts = &audit.step_counts;
+        let mut parts = Vec::new();
+        for (count, word) in [
+            (counts.ordinary, "ordinary"),
+            (counts.warmup, "warm-up"),
+            (counts.log, "log"),
+            (counts.unfinished, "unfinished"),
+        ] {
+            if count > 0 || word == "ordinary" {
+                parts.push(format!("{count} {word}"));
+            }
+        }
+        self.paragraph(
+            "  steps: ",
+            9,
+            &format!("{} ({}), found by: {}", counts.total, parts.join(", "), counts.source.id()),
+        );
+        if !audit.source.program.is_empty() {
+            let program = audit.source.program.join(" ");
+            self.paragraph("program: ", 9, &program);
+        }
+    }
+
+    fn blocks(&mut self, audit: &Audit) {
+        let over = || audit.sites.iter().filter(|site| site.status == SiteStatus::OverBudget);
+        for site in over().take(MOST_BLOCKS) {
+            self.block(audit, site);
+        }
+        let rest = over().count().saturating_sub(MOST_BLOCKS);
+        if rest > 0 {
+            self.line("");
+            self.line(&format!(
+                "... and {} over the budget; the JSON report has them all",
+                plural(rest as u64, "more place", "more places")
+            ));
+        }
+    }
+
+    fn block(&mut self, audit: &Audit, site: &Site) {
+        let advice = advice::of(site.kind);
+        self.line("");
+        let head = format!("{}: {}", self.paint(RED, &format!("error[{}]", site.kind.id())), self.paint(BOLD, advice.headline));
+        self.line(&head);
+        let place = site.place().cloned();
+        let excerpt = place.as_ref().and_then(|frame| self.excerpt(frame));
+        let gutter = excerpt.as_ref().map_or(2, |(number, _)| number.len());
+        let bar = self.paint(BLUE, "|");
+        let arrow = self.paint(BLUE, "-->");
+        self.line(&format!("{:gutter$}{arrow} {}", "", place_text(site)));
+        if let Some((number, source)) = excerpt {
+            let room = self.style.width.saturating_sub(gutter + 3).max(20);
+            let source = clip(&source, room);
+            let indent = source.len() - source.trim_start().len();
+            let marks = "^".repeat(source.trim().chars().count());
+            let number = self.paint(BLUE, &number);
+            let marks = self.paint(RED, &marks);
+            self.line(&format!("{:gutter$} {bar}", ""));
+            self.line(&format!("{number} {bar} {source}"));
+            self.line(&format!("{:gutter$} {bar} {:indent$}{marks}", "", ""));
+        }
+        let equals = self.paint(BLUE, "=");
+        for (name, value) in facts(audit, site) {
+            let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
+            self.paragraph(&label, gutter + 5 + name.len(), &value);
+        }
+        for (name, value) in [("note", advice.meaning), ("help", advice.help)] {
+            let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
+            self.paragraph(&label, gutter + 5 + name.len(), value);
+        }
+    }
+
+    /// Line number and text of the source line, where the file is readable.
+    fn excerpt(&mut self, frame: &Frame) -> Option<(String, String)> {
+        if frame.line == 0 || frame.path.is_empty() {
+            return None;
+        }
+        let lines = self.sources.entry(frame.path.clone()).or_insert_with(|| read_lines(&frame.path));
+        let line = lines.as_ref()?.get(frame.line as usize - 1)?.trim_end().replace('\t', "    ");
+        (!line.trim().is_empty()).then(|| (frame.line.to_string(), line))
+    }
+
+    fn others(&mut self, audit: &Audit) {
+        let sites: Vec<&Site> =
+            audit.sites.iter().filter(|site| site.status != SiteStatus::OverBudget).collect();
+        if sites.is_empty() {
+            return;
+        }
+        self.line("");
+        let title = self.paint(BOLD, "other waits, not judged:");
+        self.line(&title);
+        for site in sites.iter().take(MOST_LINES) {
+            let mut where_they_are = Vec::new();
+            for (count, word) in [
+                (site.ordinary_waits, "in ordinary steps, within the budget"),
+                (site.log_waits, "on log steps"),
+                (site.warmup_waits, "in warm-up"),
+                (site.unfinished_waits, "in a step that did not end"),
+                (site.outside_waits, "outside of steps"),
+            ] {
+                if count > 0 {
+                    where_they_are.push(format!("{count} {word}"));
+                }
+            }
+            if site.log_waits_outside_range > 0 {
+                where_they_are.push(format!("{} of those on log steps outside of the log range", site.log_waits_outside_range));
+            }
+            let status = self.paint(DIM, &format!("{:<10}", site.status.id()));
+            let label = format!("  {status} ");
+            self.paragraph(
+                &label,
+                13,
+                &format!("{} at {}: {}", site.kind.id(), place_text(site), where_they_are.join(", ")),
+            );
+        }
+        let rest = sites.len().saturating_sub(MOST_LINES);
+        if rest > 0 {
+            self.line(&format!("  ... and {}", plural(rest as u64, "more place", "more places")));
+        }
+    }
+
+    fn totals(&mut self, audit: &Audit) {
+        let totals = &audit.totals;
+        self.line("");
+        let title = self.paint(BOLD, "totals");
+        self.line(&title);
+        let mut rows = vec![
+            ("waits", plural(totals.waits, "wait", "waits") + &format!(" made of {}", plural(totals.calls, "call", "calls"))),
+            (
+                "per ordinary step",
+                format!("{:.2} on average, {} in all", totals.ordinary_waits_per_step, totals.ordinary_waits),
+            ),
+            (
+                "elsewhere",
+                format!(
+                    "{} on log steps, {} in warm-up, {} outside of steps",
+                    totals.log_waits, totals.warmup_waits, totals.outside_steps_waits
+                ),
+            ),
+            (
+                "copies to the host",
+                format!(
+                    "{} of {} altogether, waiting or not",
+                    totals.device_to_host_copies,
+                    bytes(totals.device_to_host_bytes)
+                ),
+            ),
+        ];
+        if let Some(blocked_ns) = totals.blocked_ns {
+            rows.push(("host time in waits", format!("{} (blocked, which is not the same as lost)", duration(blocked_ns))));
+        }
+        for (name, value) in rows {
+            self.paragraph(&format!("  {name:<18} "), 21, &value);
+        }
+    }
+
+    fn notes(&mut self, audit: &Audit) {
+        let mut notes: Vec<String> = audit.problems.iter().map(|problem| problem.text.clone()).collect();
+        if audit.source.emulated {
+            notes.push(
+                "no GPU was there: no time is shown. Waits are recognised by the documented behaviour of each call; what \
+                 only a real driver does (allocations that happen to block, full launch queues, work done inside of \
+                 libraries that need a GPU) can't be seen"
+                    .to_owned(),
+            );
+        }
+        if notes.is_empty() {
+            return;
+        }
+        self.line("");
+        for note in notes {
+            let label = format!("{}: ", self.paint(YELLOW, "note"));
+            self.paragraph(&label, 6, &note);
+        }
+    }
+}
+
+fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if !site.range.is_empty() {
+        facts.push(("range", site.range.join(" > ")));
+    }
+    if !site.ops.is_empty() {
+        facts.push(("op", site.ops.join(" > ")));
+    }
+    let mut calls = site.apis.join(", then ");
+    if site.bytes > 0 && site.waits > 0 {
+        let each = site.bytes / site.waits;
+        let about = if site.bytes.is_multiple_of(site.waits) { "" } else { "about " };
+        calls = format!("{calls} ({about}{} each)", bytes(each));
+    }
+    facts.push(("calls", calls));
+    let ordinary = audit.step_counts.ordinary as u64;
+    let mut waits = match ordinary {
+        0 => plural(site.waits, "wait", "waits"),
+        _ => format!(
+            "{} per ordinary step ({} in {} of {}{})",
+            number(site.ordinary_waits as f64 / ordinary as f64),
+            site.ordinary_waits,
+            site.steps_with_waits,
+            plural(ordinary, "step", "steps"),
+            if site.most_per_step > 1 { format!(", at most {} in one", site.most_per_step) } else { String::new() },
+        ),
+    };
+    let beside: Vec<String> = [
+        (site.log_waits, "on log steps"),
+        (site.warmup_waits, "in warm-up"),
+        (site.unfinished_waits, "in a step that did not end"),
+        (site.outside_waits, "outside of steps"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    if !beside.is_empty() {
+        let _ = write!(waits, "; and {}", beside.join(", "));
+    }
+    facts.push(("waits", waits));
+    if let Some(blocked_ns) = site.blocked_ns {
+        facts.push(("blocked", duration(blocked_ns)));
+    }
+    if !site.thread.is_empty() && site.thread != "main" {
+        facts.push(("thread", site.thread.clone()));
+    }
+    if site.per_rank.len() > 1 {
+        let ranks: Vec<String> = site.per_rank.iter().map(|(rank, waits)| format!("{rank}: {waits}")).collect();
+        facts.push(("ranks", ranks.join(", ")));
+    }
+    let callers = callers(site);
+    if !callers.is_empty() {
+        facts.push(("called from", callers));
+    }
+    facts.push(("id", site.fingerprint.clone()));
+    facts
+}
+
+/// The user's functions around the place, innermost first, a few of them.
+fn callers(site: &Site) -> String {
+    let frames = if site.python.iter().any(|frame| frame.user) { &site.python } else { &site.native };
+    let mut names: Vec<String> = frames
+        .iter()
+        .filter(|frame| frame.user)
+        .skip(1)
+        .map(|frame| match frame.line {
+            0 => frame.function.clone(),
+            line => format!("{} ({}:{line})", frame.function, frame.file),
+        })
+        .collect();
+    names.dedup();
+    names.truncate(4);
+    names.join(" < ")
+}
+
+fn place_text(site: &Site) -> String {
+    let Some(frame) = site.place() else {
+        return match (site.range.is_empty(), &site.op) {
+            (false, _) => format!("range {}", site.range.join(" > ")),
+            (true, Some(op)) => op.clone(),
+            (true, None) => site.apis.last().cloned().unwrap_or_else(|| "an unknown place".to_owned()),
+        };
+    };
+    let inside = if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
+    match (frame.file.is_empty(), frame.line) {
+        (true, _) => format!("{}{}", frame.function, if frame.module.is_empty() { String::new() } else { format!(" in {}", frame.module) }),
+        (false, 0) => format!("{}{inside}", frame.file),
+        (false, line) => format!("{}:{line}{inside}", frame.file),
+    }
+}
+
+/// Lines of a source file, if it is one (a trace may name anything).
+fn read_lines(path: &str) -> Option<Vec<String>> {
+    const MOST_BYTES: u64 = 16 << 20;
+    let metadata = std::fs::metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        return None;
+    }
+    Some(std::fs::read_to_string(path).ok()?.lines().map(str::to_owned).collect())
+}
+
+/// Breaks at blanks; a word that is longer than the width has a line of its own.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        let Some(line) = lines.last_mut() else { break };
+        if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    lines
+}
+
+fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut clipped: String = text.chars().take(width.saturating_sub(3)).collect();
+    clipped.push_str("...");
+    clipped
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+fn duration(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_blanks_and_long_words_are_kept_whole() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("a verylongword b", 5), ["a", "verylongword", "b"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
+
+    #[test]
+    fn numbers_carry_units_that_fit() {
+        assert_eq!((bytes(4), bytes(65536), bytes(3 << 30)), ("4 B".into(), "64.0 KiB".into(), "3.0 GiB".into()));
+        assert_eq!((duration(999), duration(1_500), duration(126_000_000)), ("999 ns".into(), "1.5 us".into(), "126.0 ms".into()));
+        assert_eq!((number(5.0), number(0.5)), ("5".into(), "0.50".into()));
+    }
 }

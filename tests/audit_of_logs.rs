@@ -1,0 +1,383 @@
+//! From event logs, written with the real writer, to audits: what was put in is what is counted.
+#![cfg(unix)]
+
+use std::path::{Path, PathBuf};
+
+use syncaudit::audit::{AuditOptions, SiteStatus, StepKind, Verdict, WaitKind};
+use syncaudit::model::ProblemKind;
+use syncaudit::report::{TextStyle, json, text};
+use syncaudit::{Audit, audit_path};
+use syncaudit_eventlog::{
+    Api, ApiDomain, Call, CallEnter, Clock, DomainId, EndReason, LogWriter, LossReason, Memcpy, NoteLevel, Options,
+    Payload, QueryRun, RangeAttributes, Record, StackId, ThreadLog, meta,
+};
+
+const D2H: Api = Api { domain: ApiDomain::Driver, cbid: 276 };
+const H2D: Api = Api { domain: ApiDomain::Driver, cbid: 277 };
+const STREAM_SYNC: Api = Api { domain: ApiDomain::Driver, cbid: 279 };
+const FREE: Api = Api { domain: ApiDomain::Driver, cbid: 245 };
+const QUERY: Api = Api { domain: ApiDomain::Driver, cbid: 120 };
+
+/// Writes a log as the tracer would, with a clock that counts up.
+struct Program<'w> {
+    log: ThreadLog<'w>,
+    now_ns: u64,
+    correlation: u32,
+}
+
+impl<'w> Program<'w> {
+    fn start(writer: &'w LogWriter) -> Self {
+        let mut log = writer.thread();
+        log.write(&Record::Meta { key: meta::PROGRAM, value: b"/home/me/train\0--steps\x0010\0" });
+        log.write(&Record::Meta { key: meta::EMULATED, value: b"1" });
+        log.write(&Record::Clock(Clock { monotonic_ns: 1_000, realtime_ns: 500_000, cupti_ns: 501_000 }));
+        for (api, name) in [
+            (D2H, "cuMemcpyDtoHAsync_v2"),
+            (H2D, "cuMemcpyHtoDAsync_v2"),
+            (STREAM_SYNC, "cuStreamSynchronize"),
+            (FREE, "cuMemFree_v2"),
+            (QUERY, "cuEventQuery"),
+        ] {
+            log.api_name(api, || name.as_bytes());
+        }
+        Self { log, now_ns: 1_000, correlation: 0 }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now_ns += 100;
+        self.now_ns
+    }
+
+    fn push(&mut self, name: &str, payload: Payload) {
+        let t_ns = self.tick();
+        let name = self.log.str(name.as_bytes());
+        self.log.write(&Record::RangePush { t_ns, attributes: RangeAttributes { name, payload, ..Default::default() } });
+    }
+
+    fn pop(&mut self) {
+        let t_ns = self.tick();
+        self.log.write(&Record::RangePop { t_ns, domain: DomainId::NONE });
+    }
+
+    fn call(&mut self, api: Api, stream: u64, bytes: u64, object: u64) -> u32 {
+        self.correlation += 1;
+        let enter_ns = self.tick();
+        let exit_ns = self.tick();
+        self.log.write(&Record::CallEnter(CallEnter {
+            enter_ns,
+            api,
+            correlation: self.correlation,
+            stack: StackId::NONE,
+            py_stack: Default::default(),
+        }));
+        self.log.write(&Record::Call(Call {
+            enter_ns,
+            exit_ns,
+            api,
+            correlation: self.correlation,
+            result: 0,
+            copy_kind: 0,
+            stream,
+            bytes,
+            object,
+            stack: StackId::NONE,
+            py_stack: Default::default(),
+            nested_calls: 0,
+            nested_cbid: 0,
+        }));
+        self.correlation
+    }
+
+    fn memcpy(&mut self, correlation: u32, copy_kind: u8, src_kind: u8, dst_kind: u8, bytes: u64) {
+        self.log.write(&Record::Memcpy(Memcpy {
+            correlation,
+            copy_kind,
+            src_kind,
+            dst_kind,
+            bytes,
+            start_cupti_ns: 501_500,
+            end_cupti_ns: 501_700,
+            ..Default::default()
+        }));
+    }
+
+    /// `.item()`: a copy to pinned memory and a synchronise.
+    fn read(&mut self, stream: u64) {
+        let copy = self.call(D2H, stream, 4, 0);
+        self.memcpy(copy, 2, 3, 2, 4);
+        self.call(STREAM_SYNC, stream, 0, 0);
+    }
+}
+
+fn log(directory: &Path, write: impl FnOnce(&mut Program<'_>)) -> PathBuf {
+    let writer = LogWriter::create(directory, Options::default()).unwrap();
+    let mut program = Program::start(&writer);
+    write(&mut program);
+    program.log.end(EndReason::Exit, 0);
+    writer.path().to_owned()
+}
+
+fn audit(path: &Path) -> Audit {
+    let audit = audit_path(&[path.to_owned()], &AuditOptions::default()).unwrap();
+    audit.reconcile().unwrap();
+    audit
+}
+
+/// Ten steps; every fifth one logs; each step reads twice in `forward`, one of them in `anchors`.
+fn legacy(program: &mut Program<'_>) {
+    program.call(FREE, 0, 0, 0x7000);
+    for step in 0..10u64 {
+        program.push("step", Payload::U64(step));
+        program.push("forward", Payload::None);
+        program.read(7);
+        program.push("anchors @ src/model.rs:12", Payload::None);
+        program.read(7);
+        program.pop();
+        program.pop();
+        if step % 5 == 4 {
+            program.push("log", Payload::None);
+            program.read(7);
+            program.pop();
+        }
+        program.pop();
+    }
+}
+
+#[test]
+fn every_read_is_one_wait_of_two_calls_and_lands_in_its_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), legacy);
+    let audit = audit(&path);
+    assert_eq!(audit.verdict, Verdict::Fail, "{:?}", audit.reasons);
+    let counts = &audit.step_counts;
+    assert_eq!((counts.total, counts.warmup, counts.log, counts.ordinary), (10, 2, 2, 6));
+    assert_eq!(audit.totals.waits, 10 * 2 + 2 + 1);
+    assert_eq!(audit.totals.calls, 22 * 2 + 1);
+    assert_eq!(audit.totals.ordinary_waits_per_step, 2.0);
+    assert_eq!((audit.totals.device_to_host_copies, audit.totals.device_to_host_bytes), (22, 88));
+    assert_eq!(audit.totals.blocked_ns, None, "an emulated run has no times");
+    let sites: Vec<(SiteStatus, WaitKind, String, u64, u64, u64)> = audit
+        .sites
+        .iter()
+        .map(|s| (s.status, s.kind, s.range.join("/"), s.waits, s.ordinary_waits, s.log_waits))
+        .collect();
+    use WaitKind::{DeviceToHostRead as Read, MemoryManagement};
+    assert!(sites.contains(&(SiteStatus::OverBudget, Read, "step/forward".into(), 10, 6, 2)), "{sites:?}");
+    assert!(sites.contains(&(SiteStatus::OverBudget, Read, "step/forward/anchors".into(), 10, 6, 2)), "{sites:?}");
+    assert!(sites.contains(&(SiteStatus::LogStep, Read, "step/log".into(), 2, 0, 2)), "{sites:?}");
+    assert!(sites.contains(&(SiteStatus::Outside, MemoryManagement, String::new(), 1, 0, 0)), "{sites:?}");
+    assert_eq!(sites.len(), 4);
+    assert!(audit.steps.iter().filter(|step| step.kind == StepKind::Ordinary).all(|step| step.over_budget));
+    assert_eq!(audit.steps[4].number, Some(4));
+    assert_eq!(audit.steps[4].log_range_waits, 1);
+    assert_eq!(audit.totals.log_waits_outside_range, 4);
+}
+
+#[test]
+fn a_program_that_only_waits_on_log_steps_passes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), |program| {
+        for step in 0..10u64 {
+            program.push("step", Payload::U64(step));
+            let copy = program.call(D2H, 9, 64, 0);
+            program.memcpy(copy, 2, 3, 2, 64);
+            if step % 5 == 4 {
+                program.push("log", Payload::None);
+                program.call(STREAM_SYNC, 9, 0, 0);
+                program.pop();
+            }
+            program.pop();
+        }
+    });
+    let audit = audit(&path);
+    assert_eq!(audit.verdict, Verdict::Pass, "{:?}", audit.reasons);
+    // The copy is in another range than the synchronise: they are not one operation.
+    assert_eq!(audit.sites.len(), 1);
+    assert_eq!((audit.sites[0].kind, audit.sites[0].log_waits), (WaitKind::StreamSync, 2));
+}
+
+#[test]
+fn memory_kinds_from_the_records_decide_about_copies_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), |program| {
+        for step in 0..3u64 {
+            program.push("step", Payload::U64(step));
+            for (bytes, src) in [(4, 1), (1 << 20, 1), (1 << 20, 2)] {
+                let copy = program.call(H2D, 9, bytes, 0);
+                program.memcpy(copy, 1, src, 3, bytes);
+            }
+            let copy = program.call(D2H, 9, 8, 0);
+            program.memcpy(copy, 2, 3, 1, 8);
+            program.pop();
+        }
+    });
+    let audit = audit(&path);
+    let kinds: Vec<(WaitKind, u64, u64)> = audit.sites.iter().map(|s| (s.kind, s.waits, s.bytes)).collect();
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    assert!(kinds.contains(&(WaitKind::HostToDeviceWrite, 3, 3 << 20)), "{kinds:?}");
+    assert!(kinds.contains(&(WaitKind::DeviceToHostRead, 3, 24)), "{kinds:?}");
+}
+
+#[test]
+fn a_polling_loop_is_one_wait_and_a_single_query_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), |program| {
+        for step in 0..3u64 {
+            program.push("step", Payload::U64(step));
+            for (run, count) in [(2 * step as u32, 4), (2 * step as u32, 64), (2 * step as u32 + 1, 2)] {
+                let (first_enter_ns, last_exit_ns) = (program.tick(), program.tick());
+                program.log.write(&Record::QueryRun(QueryRun {
+                    first_enter_ns,
+                    last_exit_ns,
+                    api: QUERY,
+                    object: 0xe0 + u64::from(run),
+                    run,
+                    count,
+                    not_ready: count - 1,
+                    stack: StackId::NONE,
+                    py_stack: Default::default(),
+                }));
+            }
+            program.pop();
+        }
+    });
+    let audit = audit(&path);
+    assert_eq!(audit.totals.waits, 3);
+    assert_eq!((audit.sites[0].kind, audit.sites[0].calls), (WaitKind::Polling, 3 * 64));
+}
+
+#[test]
+fn a_program_killed_inside_of_a_call_is_reported_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+    let mut program = Program::start(&writer);
+    for step in 0..5u64 {
+        program.push("step", Payload::U64(step));
+        program.pop();
+    }
+    program.push("step", Payload::U64(5));
+    let enter_ns = program.tick();
+    program.log.write(&Record::CallEnter(CallEnter {
+        enter_ns,
+        api: STREAM_SYNC,
+        correlation: 99,
+        stack: StackId::NONE,
+        py_stack: Default::default(),
+    }));
+    // No end, no seal: the writer is leaked, as a killed process would.
+    let path = writer.path().to_owned();
+    drop(program);
+    std::mem::forget(writer);
+    let audit = audit(&path);
+    assert_eq!((audit.step_counts.unfinished, audit.step_counts.ordinary), (1, 3));
+    assert_eq!(audit.verdict, Verdict::Fail, "the last step is over the budget already");
+    assert!(audit.reasons.iter().any(|r| r.contains("inside cuStreamSynchronize")), "{:?}", audit.reasons);
+    assert!(audit.sites[0].killed_here);
+    assert!(audit.problems.iter().any(|p| p.kind == ProblemKind::NotSealed));
+}
+
+#[test]
+fn losses_notes_and_missing_logs_never_pass() {
+    let directory = tempfile::tempdir().unwrap();
+    let clean = |program: &mut Program<'_>| {
+        for step in 0..5u64 {
+            program.push("step", Payload::U64(step));
+            program.call(H2D, 1, 4, 0);
+            program.pop();
+        }
+    };
+    assert_eq!(audit(&log(directory.path(), clean)).verdict, Verdict::Pass);
+
+    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+    let mut program = Program::start(&writer);
+    clean(&mut program);
+    writer.count_loss(LossReason::CuptiDropped, 7);
+    program.log.end(EndReason::Exit, 0);
+    let lossy = audit(writer.path());
+    assert_eq!((lossy.verdict, lossy.dropped_records), (Verdict::Inconclusive, 7));
+
+    let noted = audit(&log(directory.path(), |program| {
+        clean(program);
+        let text = b"CUDA calls are not recorded: another tool holds CUPTI's callbacks";
+        program.log.write(&Record::Note { t_ns: 1, level: NoteLevel::Problem, text });
+    }));
+    assert_eq!(noted.verdict, Verdict::Inconclusive);
+    assert!(noted.problems.iter().any(|p| p.kind == ProblemKind::CuptiHeld), "{:?}", noted.problems);
+
+    let empty = tempfile::tempdir().unwrap();
+    std::fs::write(empty.path().join("run.json"), r#"{"program": ["true"]}"#).unwrap();
+    let nothing = audit(empty.path());
+    assert_eq!(nothing.verdict, Verdict::Inconclusive);
+    assert!(nothing.reasons[0].contains("never loaded"), "{:?}", nothing.reasons);
+
+    let foreign = tempfile::tempdir().unwrap();
+    let error = audit_path(&[foreign.path().to_owned()], &AuditOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("holds no event log"), "{error}");
+    let error = audit_path(&[foreign.path().join("gone")], &AuditOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("nothing of that name"), "{error}");
+}
+
+#[test]
+fn runs_without_steps_or_calls_are_inconclusive_and_say_what_was_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let no_cuda = audit(&log(directory.path(), |program| {
+        program.push("epoch", Payload::None);
+        program.pop();
+    }));
+    assert!(no_cuda.reasons[0].contains("no CUDA call was seen"), "{:?}", no_cuda.reasons);
+    let no_step = audit(&log(directory.path(), |program| {
+        program.push("epoch 1", Payload::None);
+        program.read(1);
+        program.pop();
+    }));
+    assert_eq!(no_step.verdict, Verdict::Inconclusive);
+    assert!(no_step.reasons[0].contains("'epoch' (1)"), "{:?}", no_step.reasons);
+    assert_eq!(no_step.totals.outside_steps_waits, 1);
+    let warm = audit(&log(directory.path(), |program| {
+        program.push("step", Payload::U64(0));
+        program.read(1);
+        program.pop();
+    }));
+    assert!(warm.reasons[0].contains("no ordinary step"), "{:?}", warm.reasons);
+}
+
+#[test]
+fn many_logs_of_a_directory_are_one_job() {
+    let directory = tempfile::tempdir().unwrap();
+    for rank in [b"0", b"1"] {
+        log(directory.path(), |program| {
+            program.log.write(&Record::Meta { key: meta::RANK, value: rank });
+            legacy(program);
+        });
+    }
+    std::fs::write(directory.path().join("9-0.salog"), b"").unwrap();
+    let audit = audit(directory.path());
+    assert_eq!((audit.processes.len(), audit.step_counts.ordinary), (2, 12));
+    assert_eq!(audit.totals.waits, 2 * 23);
+    assert_eq!(audit.sites[0].per_rank, [(0, 10), (1, 10)]);
+    assert!(audit.problems.iter().any(|p| p.kind == ProblemKind::Truncated), "{:?}", audit.problems);
+    assert_eq!(audit.verdict, Verdict::Fail);
+}
+
+#[test]
+fn reports_of_the_same_trace_are_the_same_bytes_and_show_no_time_of_an_emulated_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), legacy);
+    let (first, second) = (audit(&path), audit(&path));
+    assert_eq!(json(&first), json(&second));
+    let shown = text(&first, TextStyle::default());
+    assert_eq!(shown, text(&second, TextStyle::default()));
+    if std::env::var_os("SYNCAUDIT_SHOW").is_some() {
+        println!("{shown}\n{}", json(&first));
+    }
+    assert!(shown.starts_with("verdict: FAIL (emulated device"), "{shown}");
+    for unit in [" ns", " us", " ms"] {
+        assert!(!shown.contains(unit), "{unit} in {shown}");
+    }
+    assert!(!shown.contains('\u{1b}'), "no colour unless asked for");
+    let report: serde_json::Value = serde_json::from_str(&json(&first)).unwrap();
+    assert_eq!(report["schema"], "syncaudit.report/1");
+    assert_eq!(report["totals"]["blocked_ns"], serde_json::Value::Null);
+    assert_eq!(report["sites"][0]["apis"][1], "cuStreamSynchronize");
+    assert_eq!(report["steps"]["ordinary"], 6);
+}
