@@ -129,7 +129,11 @@ impl<'a> Symbols<'a> {
         let Some(module) = self.module(frame.module) else {
             let unnamed = named.is_empty();
             let function = if unnamed { String::new() } else { demangle(named) };
-            return if unnamed { Vec::new() } else { vec![Frame { user: is_user_function(&function), function, ..Frame::default() }] };
+            return if unnamed {
+                Vec::new()
+            } else {
+                vec![Frame { user: is_user_function(&function), function, ..Frame::default() }]
+            };
         };
         if module.role == Role::Plumbing {
             return Vec::new();
@@ -141,8 +145,9 @@ impl<'a> Symbols<'a> {
             && let Ok(mut inlined) = loader.find_frames(probe)
         {
             while let Ok(Some(found)) = inlined.next() {
-                let function =
-                    found.function.and_then(|name| name.demangle().ok().map(|name| strip_hash(&name).to_owned()));
+                let function = found
+                    .function
+                    .and_then(|name| name.demangle().ok().map(|name| strip_hash(&name).to_owned()));
                 let location = found.location;
                 let path = location.as_ref().and_then(|at| at.file).unwrap_or_default();
                 let line = location.as_ref().and_then(|at| at.line).unwrap_or(0);
@@ -152,20 +157,23 @@ impl<'a> Symbols<'a> {
         if frames.iter().all(|frame| frame.function.is_empty()) {
             let symbol = module.loader.as_ref().and_then(|loader| loader.find_symbol(probe)).unwrap_or(named);
             let function = demangle(symbol);
-            match frames.last_mut() {
-                Some(frame) => {
-                    frame.user = frame.user && is_user_function(&function);
-                    frame.function = function;
-                }
-                None => frames.push(self.native_frame(&module, "", 0, function)),
-            }
+            // Debug information without names of functions: the symbol is that of the outermost, not inlined one.
+            let (path, line) = frames.pop().map_or((String::new(), 0), |frame| (frame.path, frame.line));
+            frames.push(self.native_frame(&module, &path, line, function));
         }
         frames
     }
 
     fn native_frame(&self, module: &ModuleSymbols, path: &str, line: u32, function: String) -> Frame {
         let user = module.role == Role::Program && is_user_source(path) && is_user_function(&function);
-        Frame { file: self.shorten(path), line, function, module: module.name.clone(), path: path.to_owned(), user }
+        Frame {
+            file: self.shorten(path),
+            line,
+            function,
+            module: module.name.clone(),
+            path: path.to_owned(),
+            user,
+        }
     }
 
     fn module(&mut self, id: ModuleId) -> Option<Rc<ModuleSymbols>> {
@@ -217,16 +225,19 @@ impl<'a> Symbols<'a> {
 
 /// Opens a module if it is still the one that was recorded.
 fn open(path: &str, build_id: &[u8]) -> Result<addr2line::Loader, String> {
-    let file = std::fs::File::open(path).map_err(|error| format!("the file can't be opened ({})", error.kind()))?;
+    let file =
+        std::fs::File::open(path).map_err(|error| format!("the file can't be opened ({})", error.kind()))?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err("it is no regular file".to_owned());
     }
     if !build_id.is_empty() {
         let found = build_id_of(&file)?;
         if found.as_deref() != Some(build_id) {
-            return Err("the file was changed since the trace was recorded (its build id differs); record again, or \
+            return Err(
+                "the file was changed since the trace was recorded (its build id differs); record again, or \
                         restore the file"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     }
     addr2line::Loader::new(path).map_err(|error| format!("it can't be read ({error})"))
@@ -235,7 +246,10 @@ fn open(path: &str, build_id: &[u8]) -> Result<addr2line::Loader, String> {
 fn build_id_of(file: &std::fs::File) -> Result<Option<Vec<u8>>, String> {
     let cache = object::ReadCache::new(file);
     let parsed = object::File::parse(&cache).map_err(|error| format!("it is no executable ({error})"))?;
-    parsed.build_id().map(|id| id.map(<[u8]>::to_vec)).map_err(|error| format!("its build id can't be read ({error})"))
+    parsed
+        .build_id()
+        .map(|id| id.map(<[u8]>::to_vec))
+        .map_err(|error| format!("its build id can't be read ({error})"))
 }
 
 fn demangle(symbol: &str) -> String {
@@ -253,12 +267,38 @@ fn strip_hash(name: &str) -> &str {
 
 fn role_of(file_name: &str) -> Role {
     const PLUMBING: [&str; 17] = [
-        "libcuda.so", "libcudart.so", "libcupti", "libnvidia-", "libnvToolsExt", "libsyncaudit_", "libc.so", "libc-",
-        "ld-linux", "libpthread", "libm.so", "libdl.so", "librt.so", "libstdc++", "libgcc_s", "[vdso]", "linux-vdso",
+        "libcuda.so",
+        "libcudart.so",
+        "libcupti",
+        "libnvidia-",
+        "libnvToolsExt",
+        "libsyncaudit_",
+        "libc.so",
+        "libc-",
+        "ld-linux",
+        "libpthread",
+        "libm.so",
+        "libdl.so",
+        "librt.so",
+        "libstdc++",
+        "libgcc_s",
+        "[vdso]",
+        "linux-vdso",
     ];
     const LIBRARY: [&str; 13] = [
-        "libtorch", "libc10", "libpython", "python", "libnccl", "libcublas", "libcudnn", "libcusparse", "libcusolver",
-        "libcufft", "libcurand", "libnvrtc", "libamdhip",
+        "libtorch",
+        "libc10",
+        "libpython",
+        "python",
+        "libnccl",
+        "libcublas",
+        "libcudnn",
+        "libcusparse",
+        "libcusolver",
+        "libcufft",
+        "libcurand",
+        "libnvrtc",
+        "libamdhip",
     ];
     let starts = |list: &[&str]| list.iter().any(|prefix| file_name.starts_with(prefix));
     if starts(&PLUMBING) {
@@ -272,17 +312,35 @@ fn role_of(file_name: &str) -> Role {
 
 /// Whether a source file is the user's: not the language's own libraries, not a fetched dependency.
 fn is_user_source(path: &str) -> bool {
-    !["/rustc/", "/rustlib/", "/.cargo/registry/", "/.cargo/git/", "/cargo/registry/src/", "/cargo/git/checkouts/", "/usr/include/", "/usr/lib/"]
-        .iter()
-        .any(|part| path.contains(part))
+    ![
+        "/rustc/",
+        "/rustlib/",
+        "/.cargo/registry/",
+        "/.cargo/git/",
+        "/cargo/registry/src/",
+        "/cargo/git/checkouts/",
+        "/usr/include/",
+        "/usr/lib/",
+    ]
+    .iter()
+    .any(|part| path.contains(part))
 }
 
 fn is_user_function(function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
     !function.is_empty()
         && ![
-            "core::", "std::", "alloc::", "cudarc::", "libloading::", "_start", "__libc_start", "__rust", "_Unwind",
-            "clone", "start_thread",
+            "core::",
+            "std::",
+            "alloc::",
+            "cudarc::",
+            "libloading::",
+            "_start",
+            "__libc_start",
+            "__rust",
+            "_Unwind",
+            "clone",
+            "start_thread",
         ]
         .iter()
         .any(|prefix| name.starts_with(prefix))
@@ -327,7 +385,8 @@ mod tests {
         let symbol = object::ObjectSymbol::address(
             &object::Object::symbols(&parsed)
                 .find(|symbol| {
-                    object::ObjectSymbol::name(symbol).is_ok_and(|name| demangle(name).ends_with("symbols::tests::here"))
+                    object::ObjectSymbol::name(symbol)
+                        .is_ok_and(|name| demangle(name).ends_with("symbols::tests::here"))
                 })
                 .unwrap(),
         );

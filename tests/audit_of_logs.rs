@@ -8,8 +8,8 @@ use syncaudit::model::ProblemKind;
 use syncaudit::report::{TextStyle, json, text};
 use syncaudit::{Audit, audit_path};
 use syncaudit_eventlog::{
-    Api, ApiDomain, Call, CallEnter, Clock, DomainId, EndReason, LogWriter, LossReason, Memcpy, NoteLevel, Options,
-    Payload, QueryRun, RangeAttributes, Record, StackId, ThreadLog, meta,
+    Api, ApiDomain, Call, CallEnter, Clock, DomainId, EndReason, LogWriter, LossReason, Memcpy, NoteLevel,
+    Options, Payload, QueryRun, RangeAttributes, Record, StackId, ThreadLog, meta,
 };
 
 const D2H: Api = Api { domain: ApiDomain::Driver, cbid: 276 };
@@ -51,7 +51,10 @@ impl<'w> Program<'w> {
     fn push(&mut self, name: &str, payload: Payload) {
         let t_ns = self.tick();
         let name = self.log.str(name.as_bytes());
-        self.log.write(&Record::RangePush { t_ns, attributes: RangeAttributes { name, payload, ..Default::default() } });
+        self.log.write(&Record::RangePush {
+            t_ns,
+            attributes: RangeAttributes { name, payload, ..Default::default() },
+        });
     }
 
     fn pop(&mut self) {
@@ -163,7 +166,10 @@ fn every_read_is_one_wait_of_two_calls_and_lands_in_its_step() {
         .collect();
     use WaitKind::{DeviceToHostRead as Read, MemoryManagement};
     assert!(sites.contains(&(SiteStatus::OverBudget, Read, "step/forward".into(), 10, 6, 2)), "{sites:?}");
-    assert!(sites.contains(&(SiteStatus::OverBudget, Read, "step/forward/anchors".into(), 10, 6, 2)), "{sites:?}");
+    assert!(
+        sites.contains(&(SiteStatus::OverBudget, Read, "step/forward/anchors".into(), 10, 6, 2)),
+        "{sites:?}"
+    );
     assert!(sites.contains(&(SiteStatus::LogStep, Read, "step/log".into(), 2, 0, 2)), "{sites:?}");
     assert!(sites.contains(&(SiteStatus::Outside, MemoryManagement, String::new(), 1, 0, 0)), "{sites:?}");
     assert_eq!(sites.len(), 4);

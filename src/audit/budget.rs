@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use super::WaitKind;
 use super::steps::{Step, StepKind};
 use super::waits::Wait;
-use super::WaitKind;
 
 /// Waits allowed per ordinary step; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -114,7 +114,8 @@ impl Audit {
     pub fn reconcile(&self) -> Result<(), String> {
         let totals = &self.totals;
         let sum = |pick: fn(&Site) -> u64| self.sites.iter().map(pick).sum::<u64>();
-        let step_sum = |kind| self.steps.iter().filter(|step| step.kind == kind).map(|step| step.waits).sum::<u64>();
+        let step_sum =
+            |kind| self.steps.iter().filter(|step| step.kind == kind).map(|step| step.waits).sum::<u64>();
         let in_steps = totals.waits - totals.outside_steps_waits;
         for (what, left, right) in [
             ("waits and totals", self.waits.len() as u64, totals.waits),

@@ -242,7 +242,9 @@ fn name_thread(trace: &Trace, process: &Process, thread: &Thread) -> String {
 fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) {
     let mut order: Vec<usize> = (0..sites.len()).collect();
     order.sort_by(|&a, &b| {
-        let key = |site: &Site| (site.status, std::cmp::Reverse((site.ordinary_waits, site.unfinished_waits, site.waits)));
+        let key = |site: &Site| {
+            (site.status, std::cmp::Reverse((site.ordinary_waits, site.unfinished_waits, site.waits)))
+        };
         let (a, b) = (&sites[a], &sites[b]);
         key(a).cmp(&key(b)).then_with(|| a.fingerprint.cmp(&b.fingerprint))
     });
@@ -453,8 +455,12 @@ impl<'a> RawSites<'a> {
             return known;
         }
         let text = self.trace.str(name);
-        let text = text.split_once(", seq = ").or_else(|| text.split_once(", op_id = ")).map_or(text, |parts| parts.0);
-        let is_op = ["aten::", "autograd::", "c10d::", "torch::"].iter().any(|prefix| text.starts_with(prefix));
+        let text = text
+            .split_once(", seq = ")
+            .or_else(|| text.split_once(", op_id = "))
+            .map_or(text, |parts| parts.0);
+        let is_op =
+            ["aten::", "autograd::", "c10d::", "torch::"].iter().any(|prefix| text.starts_with(prefix));
         let clean = (self.names.intern(stem(text)), is_op);
         self.clean.insert(name, clean);
         clean
@@ -483,8 +489,11 @@ impl<'a> RawSites<'a> {
         } else {
             Detail::Addresses(self.trace.native.get(site.native).iter().map(|frame| frame.address).collect())
         };
-        let apis: Vec<&crate::model::Api> =
-            [site.first, site.last].into_iter().filter(|id| id.get().is_some()).map(|id| self.trace.api(id)).collect();
+        let apis: Vec<&crate::model::Api> = [site.first, site.last]
+            .into_iter()
+            .filter(|id| id.get().is_some())
+            .map(|id| self.trace.api(id))
+            .collect();
         Draft {
             kind: site.kind,
             apis: apis.iter().map(|api| api.name.clone()).collect(),
@@ -534,7 +543,8 @@ impl SamePlace for Places<'_, '_> {
         let symbols = &mut *self.symbols;
         *self.known.entry([a.python, b.python, a.native, b.native]).or_insert_with(|| {
             (unknown(a.python, b.python) || agree(&symbols.python(a.python), &symbols.python(b.python)))
-                && (unknown(a.native, b.native) || agree(&symbols.native(a.native), &symbols.native(b.native)))
+                && (unknown(a.native, b.native)
+                    || agree(&symbols.native(a.native), &symbols.native(b.native)))
         })
     }
 }

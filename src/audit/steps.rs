@@ -169,7 +169,8 @@ fn of_process(process: &Process, names: &mut Names<'_>, named_by_user: bool) -> 
 
 fn of_thread(thread: &Thread, index: usize, names: &mut Names<'_>, named_by_user: bool) -> Vec<Candidate> {
     let is_step = |span: &Span, names: &mut Names<'_>| {
-        (span.kind == SpanKind::Range || (named_by_user && span.kind == SpanKind::Op)) && names.matches(span.name)
+        (span.kind == SpanKind::Range || (named_by_user && span.kind == SpanKind::Op))
+            && names.matches(span.name)
     };
     let mut found: Vec<Candidate> = Vec::new();
     for span in &thread.spans {
@@ -240,7 +241,12 @@ impl LogRanges {
     }
 
     /// Log ranges of a thread and those by handle that begin between the two times.
-    fn begun_within(&self, thread: Option<u32>, from_ns: u64, to_ns: u64) -> impl Iterator<Item = (u64, u64)> {
+    fn begun_within(
+        &self,
+        thread: Option<u32>,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> impl Iterator<Item = (u64, u64)> {
         let by_handle = self.lanes.len().saturating_sub(1);
         let own = thread.map(|thread| thread as usize).filter(|&thread| thread < by_handle);
         own.into_iter().chain([by_handle]).filter_map(|lane| self.lanes.get(lane)).flat_map(move |lane| {

@@ -55,8 +55,11 @@ pub(super) fn judge(trace: &Trace, options: &AuditOptions, findings: Findings) -
     problems.extend(processes_without_steps(trace, &steps));
     let step_counts = count_steps(&steps, source);
     let totals = sum_up(trace, &steps, &waits, &step_counts);
-    let dropped_records =
-        problems.iter().filter(|problem| problem.kind == ProblemKind::LostRecords).map(|problem| problem.count).sum();
+    let dropped_records = problems
+        .iter()
+        .filter(|problem| problem.kind == ProblemKind::LostRecords)
+        .map(|problem| problem.count)
+        .sum();
     let doubts = doubts(trace, options, &step_counts, &problems);
     let over = exceeded.iter().filter(|kinds| kinds.any()).count();
     let (verdict, mut reasons) = if over > 0 {
@@ -186,7 +189,9 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
     if trace.processes.is_empty() {
         doubt(
             "the trace holds no process".to_owned(),
-            Some("record one with 'syncaudit run -- PROGRAM'; 'syncaudit doctor' says what works on this machine"),
+            Some(
+                "record one with 'syncaudit run -- PROGRAM'; 'syncaudit doctor' says what works on this machine",
+            ),
         );
     } else if !cuda_seen {
         doubt(
@@ -238,7 +243,8 @@ fn ranges_seen(trace: &Trace, pattern: &str) -> String {
     }
     let mut by_count: Vec<(&str, u64)> = names.into_iter().collect();
     by_count.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
-    let shown: Vec<String> = by_count.iter().take(8).map(|(name, count)| format!("'{name}' ({count})")).collect();
+    let shown: Vec<String> =
+        by_count.iter().take(8).map(|(name, count)| format!("'{name}' ({count})")).collect();
     let more = if by_count.len() > shown.len() { ", ..." } else { "" };
     format!("no range matches '{pattern}'; ranges in the trace: {}{more}", shown.join(", "))
 }
@@ -265,7 +271,10 @@ fn processes_without_steps(trace: &Trace, steps: &[Step]) -> Option<Problem> {
         Problem::counted(
             ProblemKind::Note,
             without.len() as u64,
-            format!("{} called CUDA but opened no step range; its waits are counted outside of steps", without.join(", ")),
+            format!(
+                "{} called CUDA but opened no step range; its waits are counted outside of steps",
+                without.join(", ")
+            ),
         )
     })
 }
@@ -289,7 +298,8 @@ fn why_fail(options: &AuditOptions, steps: &[Step], sites: &[Site], counts: &Ste
 }
 
 fn why_pass(steps: &[Step], counts: &StepCounts) -> String {
-    let most = steps.iter().filter(|step| step.kind == StepKind::Ordinary).map(|step| step.waits).max().unwrap_or(0);
+    let most =
+        steps.iter().filter(|step| step.kind == StepKind::Ordinary).map(|step| step.waits).max().unwrap_or(0);
     let steps = plural(counts.ordinary as u64, "ordinary step", "ordinary steps");
     if most == 0 {
         format!("no wait in {steps}")

@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 
 use crate::model::{
-    Api, ApiClass, Call, CallEffect, CopyDirection, DeviceOpKind, MemoryKind, OPEN, OverheadKind, Process, Span,
-    SpanKind, StreamId, Thread, Trace,
+    Api, ApiClass, Call, CallEffect, CopyDirection, DeviceOpKind, MemoryKind, OPEN, OverheadKind, Process,
+    Span, SpanKind, StreamId, Thread, Trace,
 };
 
 /// Kind of a wait. The names are part of the report's contract.
@@ -274,7 +274,10 @@ impl<'a> DeviceSide<'a> {
 
     /// Start of the copy that the call asked for, where it was recorded.
     fn copy_start_ns(&self, call: &Call) -> Option<u64> {
-        (call.correlation != 0).then(|| self.by_correlation.get(&call.correlation)).flatten().map(|span| span.0)
+        (call.correlation != 0)
+            .then(|| self.by_correlation.get(&call.correlation))
+            .flatten()
+            .map(|span| span.0)
     }
 }
 
@@ -301,7 +304,8 @@ fn queue_full(process: &Process) -> Vec<QueueFull> {
     records()
         .map(|record| {
             let call = calls.get(&record.correlation).copied();
-            let named = || process.threads.iter().position(|thread| record.tid != 0 && thread.tid == record.tid);
+            let named =
+                || process.threads.iter().position(|thread| record.tid != 0 && thread.tid == record.tid);
             QueueFull {
                 thread: call.map(|(thread, _)| thread).or_else(named).unwrap_or(0),
                 call: call.map(|(_, index)| index),
@@ -412,9 +416,7 @@ impl Finder<'_> {
             _ => return false,
         };
         // A call may open and close a span of its own (an operator), so what counts is the range around it.
-        if self.innermost_range(copy) != self.innermost_range(sync)
-            || !places.same_function(copy, sync)
-        {
+        if self.innermost_range(copy) != self.innermost_range(sync) || !places.same_function(copy, sync) {
             return false;
         }
         let wait = copy_wait.unwrap_or_else(|| self.push(kind, Rule::CopyThenSync, copy_index));
@@ -424,10 +426,8 @@ impl Finder<'_> {
         wait.calls = Calls::Pair(index_u32(copy_index), index_u32(index));
         wait.bytes = copy.bytes;
         wait.unfinished |= sync.end_ns == OPEN;
-        wait.blocked_ns = self
-            .measured
-            .then(|| Some(copy.host_ns()?.saturating_add(sync.host_ns()?)))
-            .flatten();
+        wait.blocked_ns =
+            self.measured.then(|| Some(copy.host_ns()?.saturating_add(sync.host_ns()?))).flatten();
         true
     }
 
@@ -492,7 +492,11 @@ impl Finder<'_> {
             C::DeviceFree | C::HostFree | C::HostUnregister => {
                 // Freeing a null pointer is the usual way to create a context early: no memory is given back.
                 let by_rule = !self.measured && call.object != 0;
-                wait_if(by_rule || held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Rule::MemoryManagement)
+                wait_if(
+                    by_rule || held(HELD_MANAGEMENT_NS),
+                    WaitKind::MemoryManagement,
+                    Rule::MemoryManagement,
+                )
             }
             C::DeviceAlloc | C::HostAlloc | C::HostRegister | C::PoolRelease | C::VirtualMemory => {
                 wait_if(held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Rule::MemoryManagement)

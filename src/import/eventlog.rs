@@ -55,8 +55,8 @@ pub(super) fn load(path: &Path, trace: &mut TraceBuilder) -> Result<(), ImportEr
         read(&file, trace);
         return Ok(());
     }
-    let logs =
-        logs_in(path).map_err(|error| ImportError::new(path, format!("the directory can't be listed: {error}")))?;
+    let logs = logs_in(path)
+        .map_err(|error| ImportError::new(path, format!("the directory can't be listed: {error}")))?;
     if let Some(run) = std::fs::read(path.join("run.json"))
         .ok()
         .and_then(|text| serde_json::from_slice::<RunRecord>(&text).ok())
@@ -139,9 +139,8 @@ fn complaint_kind(text: &str) -> ProblemKind {
 /// Adds one log as one process.
 fn read(file: &LogFile, trace: &mut TraceBuilder) {
     let header = file.header();
-    let number = |key: &str| -> Option<u32> {
-        std::str::from_utf8(file.meta(key)?).ok()?.trim().parse().ok()
-    };
+    let number =
+        |key: &str| -> Option<u32> { std::str::from_utf8(file.meta(key)?).ok()?.trim().parse().ok() };
     let program: Vec<String> = file
         .meta(meta::PROGRAM)
         .unwrap_or_default()
@@ -153,9 +152,12 @@ fn read(file: &LogFile, trace: &mut TraceBuilder) {
         trace.source.program.clone_from(&program);
     }
     trace.source.emulated |= file.meta(meta::EMULATED) == Some(b"1");
-    for (key, name) in
-        [(meta::TRACER, "tracer"), (meta::CUDA_DRIVER, "cuda driver"), (meta::CUPTI, "cupti"), (meta::ARCH, "arch")]
-    {
+    for (key, name) in [
+        (meta::TRACER, "tracer"),
+        (meta::CUDA_DRIVER, "cuda driver"),
+        (meta::CUPTI, "cupti"),
+        (meta::ARCH, "arch"),
+    ] {
         if let Some(value) = file.meta(key) {
             let version = (name.to_owned(), String::from_utf8_lossy(value).into_owned());
             if !trace.source.versions.contains(&version) {
@@ -229,7 +231,9 @@ fn problems(file: &LogFile, who: &str, trace: &mut TraceBuilder) {
     if !file.header().sealed {
         trace.problem(Problem::new(
             ProblemKind::NotSealed,
-            format!("{who} did not close its log (killed, or still running); what it did until then is there"),
+            format!(
+                "{who} did not close its log (killed, or still running); what it did until then is there"
+            ),
         ));
     }
 }
@@ -396,13 +400,26 @@ impl Reader<'_> {
                         bytes: set.bytes,
                         to: MemoryKind::from_cupti(u32::from(set.memory_kind)),
                         graph_node: set.graph_node,
-                        ..self.device_op(set.correlation, set.start_cupti_ns, set.end_cupti_ns, set.device, set.stream)
+                        ..self.device_op(
+                            set.correlation,
+                            set.start_cupti_ns,
+                            set.end_cupti_ns,
+                            set.device,
+                            set.stream,
+                        )
                     };
                     self.device_ops.push(op);
                 }
                 Record::Synchronization(sync) => {
-                    let kind = if sync.sync_type == 2 { DeviceOpKind::StreamWait } else { DeviceOpKind::Sync };
-                    let op = self.device_op(sync.correlation, sync.start_cupti_ns, sync.end_cupti_ns, 0, sync.stream);
+                    let kind =
+                        if sync.sync_type == 2 { DeviceOpKind::StreamWait } else { DeviceOpKind::Sync };
+                    let op = self.device_op(
+                        sync.correlation,
+                        sync.start_cupti_ns,
+                        sync.end_cupti_ns,
+                        0,
+                        sync.stream,
+                    );
                     self.device_ops.push(DeviceOp { kind, ..op });
                 }
                 Record::Kernel(kernel) => {
@@ -506,7 +523,13 @@ impl Reader<'_> {
             from: MemoryKind::from_cupti(u32::from(copy.src_kind)),
             to: MemoryKind::from_cupti(u32::from(copy.dst_kind)),
             graph_node: copy.graph_node,
-            ..self.device_op(copy.correlation, copy.start_cupti_ns, copy.end_cupti_ns, copy.device, copy.stream)
+            ..self.device_op(
+                copy.correlation,
+                copy.start_cupti_ns,
+                copy.end_cupti_ns,
+                copy.device,
+                copy.stream,
+            )
         };
         self.device_ops.push(op);
     }
@@ -632,7 +655,8 @@ impl Reader<'_> {
             ));
         }
         let mut process = trace.process_at(process);
-        let mut ranges: Vec<(u64, FreeRange)> = ranges.into_iter().filter(|(_, range)| range.start_ns != OPEN).collect();
+        let mut ranges: Vec<(u64, FreeRange)> =
+            ranges.into_iter().filter(|(_, range)| range.start_ns != OPEN).collect();
         ranges.sort_by_key(|(id, _)| *id);
         ranges.into_iter().for_each(|(_, range)| process.free_range(range));
         device_ops.into_iter().for_each(|op| process.device_op(op));

@@ -86,7 +86,11 @@ impl Writer {
             Verdict::Fail => (RED, "FAIL"),
             Verdict::Inconclusive => (YELLOW, "INCONCLUSIVE"),
         };
-        let emulated = if audit.source.emulated { " (emulated device: counts and places are real, times are not)" } else { "" };
+        let emulated = if audit.source.emulated {
+            " (emulated device: counts and places are real, times are not)"
+        } else {
+            ""
+        };
         let verdict = format!("{}{emulated}", self.paint(style, word));
         self.line(&format!("verdict: {verdict}"));
         for (index, reason) in audit.reasons.iter().enumerate() {
@@ -136,7 +140,11 @@ impl Writer {
     fn block(&mut self, audit: &Audit, site: &Site) {
         let advice = advice::of(site.kind);
         self.line("");
-        let head = format!("{}: {}", self.paint(RED, &format!("error[{}]", site.kind.id())), self.paint(BOLD, advice.headline));
+        let head = format!(
+            "{}: {}",
+            self.paint(RED, &format!("error[{}]", site.kind.id())),
+            self.paint(BOLD, advice.headline)
+        );
         self.line(&head);
         let place = site.place().cloned();
         let excerpt = place.as_ref().and_then(|frame| self.excerpt(frame));
@@ -199,7 +207,10 @@ impl Writer {
                 }
             }
             if site.log_waits_outside_range > 0 {
-                where_they_are.push(format!("{} of those on log steps outside of the log range", site.log_waits_outside_range));
+                where_they_are.push(format!(
+                    "{} of those on log steps outside of the log range",
+                    site.log_waits_outside_range
+                ));
             }
             let status = self.paint(DIM, &format!("{:<10}", site.status.id()));
             let label = format!("  {status} ");
@@ -221,7 +232,11 @@ impl Writer {
         let title = self.paint(BOLD, "totals");
         self.line(&title);
         let mut rows = vec![
-            ("waits", plural(totals.waits, "wait", "waits") + &format!(" made of {}", plural(totals.calls, "call", "calls"))),
+            (
+                "waits",
+                plural(totals.waits, "wait", "waits")
+                    + &format!(" made of {}", plural(totals.calls, "call", "calls")),
+            ),
             (
                 "per ordinary step",
                 format!("{:.2} on average, {} in all", totals.ordinary_waits_per_step, totals.ordinary_waits),
@@ -243,7 +258,10 @@ impl Writer {
             ),
         ];
         if let Some(blocked_ns) = totals.blocked_ns {
-            rows.push(("host time in waits", format!("{} (blocked, which is not the same as lost)", duration(blocked_ns))));
+            rows.push((
+                "host time in waits",
+                format!("{} (blocked, which is not the same as lost)", duration(blocked_ns)),
+            ));
         }
         for (name, value) in rows {
             self.paragraph(&format!("  {name:<18} "), 21, &value);
@@ -295,7 +313,11 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
             site.ordinary_waits,
             site.steps_with_waits,
             plural(ordinary, "step", "steps"),
-            if site.most_per_step > 1 { format!(", at most {} in one", site.most_per_step) } else { String::new() },
+            if site.most_per_step > 1 {
+                format!(", at most {} in one", site.most_per_step)
+            } else {
+                String::new()
+            },
         ),
     };
     let beside: Vec<String> = [
@@ -319,7 +341,8 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
         facts.push(("thread", site.thread.clone()));
     }
     if site.per_rank.len() > 1 {
-        let ranks: Vec<String> = site.per_rank.iter().map(|(rank, waits)| format!("{rank}: {waits}")).collect();
+        let ranks: Vec<String> =
+            site.per_rank.iter().map(|(rank, waits)| format!("{rank}: {waits}")).collect();
         facts.push(("ranks", ranks.join(", ")));
     }
     let callers = callers(site);
@@ -357,7 +380,11 @@ fn place_text(site: &Site) -> String {
     };
     let inside = if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
     match (frame.file.is_empty(), frame.line) {
-        (true, _) => format!("{}{}", frame.function, if frame.module.is_empty() { String::new() } else { format!(" in {}", frame.module) }),
+        (true, _) => format!(
+            "{}{}",
+            frame.function,
+            if frame.module.is_empty() { String::new() } else { format!(" in {}", frame.module) }
+        ),
         (false, 0) => format!("{}{inside}", frame.file),
         (false, line) => format!("{}:{line}{inside}", frame.file),
     }
@@ -444,8 +471,14 @@ mod tests {
 
     #[test]
     fn numbers_carry_units_that_fit() {
-        assert_eq!((bytes(4), bytes(65536), bytes(3 << 30)), ("4 B".into(), "64.0 KiB".into(), "3.0 GiB".into()));
-        assert_eq!((duration(999), duration(1_500), duration(126_000_000)), ("999 ns".into(), "1.5 us".into(), "126.0 ms".into()));
+        assert_eq!(
+            (bytes(4), bytes(65536), bytes(3 << 30)),
+            ("4 B".into(), "64.0 KiB".into(), "3.0 GiB".into())
+        );
+        assert_eq!(
+            (duration(999), duration(1_500), duration(126_000_000)),
+            ("999 ns".into(), "1.5 us".into(), "126.0 ms".into())
+        );
         assert_eq!((number(5.0), number(0.5)), ("5".into(), "0.50".into()));
     }
 }
