@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Downloads NVIDIA's own libraries for the tests that check us against them, without a GPU and without installing
+# anything: several versions of libcupti with their headers (PyPI wheels), and the user-space driver (Debian's
+# non-free libcuda1). Everything lands in target/vendor, by version; what is there already is not fetched again.
+#
+#   scripts/fetch-vendor-libs.sh [FOLDER]
+#
+# Needs pip and python3 for CUPTI; apt-get and dpkg on a Debian system for the driver. What can't be had is said and
+# skipped: the tests then skip too. NVIDIA's licences apply to what is downloaded; nothing of it is committed.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+mkdir -p "${1:-target/vendor}"
+vendor="$(cd "${1:-target/vendor}" && pwd)"
+scratch="$(mktemp -d "$vendor/.scratch.XXXXXX")"
+trap 'rm -rf "$scratch"' EXIT
+
+# One per record layout that differs: docs/verification.md has the table.
+cupti_versions=(12.1.105 12.4.127 12.8.90 13.0.85 13.2.86 13.5.25)
+
+fetch_cupti() {
+    local version="$1" package
+    local into="$vendor/cupti-$version"
+    [[ -d "$into" ]] && { echo "cupti $version: there"; return; }
+    case "$version" in
+        12.*) package=nvidia-cuda-cupti-cu12 ;;
+        *) package=nvidia-cuda-cupti ;;
+    esac
+    mkdir -p "$scratch/$version"
+    if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$scratch/$version" "$package==$version"; then
+        echo "cupti $version: pip could not download $package==$version; tests with it will skip" >&2
+        return
+    fi
+    python3 -m zipfile -e "$scratch/$version"/*.whl "$scratch/$version"
+    mkdir "$scratch/$version/unpacked"
+    find "$scratch/$version/nvidia" -name 'libcupti.so.*' -exec mv {} "$scratch/$version/unpacked/" \;
+    find "$scratch/$version/nvidia" -type d -name include -exec mv {} "$scratch/$version/unpacked/include" \; -prune
+    # Last and at once, so that a folder that exists is complete.
+    mv "$scratch/$version/unpacked" "$into"
+    echo "cupti $version: fetched"
+}
+
+fetch_driver() {
+    local into="$vendor/driver"
+    [[ -d "$into" ]] && { echo "driver: there"; return; }
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        echo "driver: needs apt-get and dpkg-deb; tests with it will skip" >&2
+        return
+    fi
+    # The system's own sources plus the non-free component, in a private state: the system's lists are not touched.
+    local apt="$scratch/apt"
+    mkdir -p "$apt/parts" "$apt/state/lists/partial" "$apt/cache/archives/partial"
+    : >"$apt/sources.list"
+    [[ -f /etc/apt/sources.list ]] && sed -E '/^deb .*debian/ s/ main\b/ main non-free/' /etc/apt/sources.list >"$apt/sources.list"
+    [[ -f /etc/apt/sources.list.d/debian.sources ]] &&
+        sed -E 's/^(Components:.*)$/\1 non-free/' /etc/apt/sources.list.d/debian.sources >"$apt/parts/debian.sources"
+    local options=(
+        -o "Dir::Etc::SourceList=$apt/sources.list" -o "Dir::Etc::SourceParts=$apt/parts"
+        -o "Dir::State=$apt/state" -o "Dir::Cache=$apt/cache"
+        # The download user may not write to a private folder.
+        -o "APT::Sandbox::User=root" -o "Acquire::Languages=none"
+    )
+    if ! apt-get -qq "${options[@]}" update || ! (cd "$scratch" && apt-get -qq "${options[@]}" download libcuda1); then
+        echo "driver: apt-get could not download libcuda1 (Debian non-free); tests with it will skip" >&2
+        return
+    fi
+    dpkg-deb -x "$scratch"/libcuda1_*.deb "$scratch/driver-package"
+    mkdir "$scratch/driver"
+    # The package has the file, the links to it and nothing else that matters here.
+    find "$scratch/driver-package" -name 'libcuda.so*' -exec cp -a {} "$scratch/driver/" \;
+    if [[ ! -e "$scratch/driver/libcuda.so.1" ]]; then
+        ln -s "$(cd "$scratch/driver" && ls libcuda.so.*.* | head -n 1)" "$scratch/driver/libcuda.so.1"
+    fi
+    mv "$scratch/driver" "$into"
+    echo "driver: fetched"
+}
+
+for version in "${cupti_versions[@]}"; do
+    fetch_cupti "$version"
+done
+fetch_driver
