@@ -18,7 +18,7 @@ use crate::record::{Api, Encoded, EndReason, PyStackId, Record, StackId, StrId, 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// First growth step; doubles up to [`MAX_GROWTH_SLOTS`]. Small, since many traced processes write next to nothing.
@@ -70,7 +70,7 @@ pub struct LogWriter {
     path: PathBuf,
     space: Mutex<Space>,
     pub(crate) interned: Interned,
-    next_range: AtomicU32,
+    next_range: AtomicU64,
 }
 
 struct Space {
@@ -158,7 +158,7 @@ impl LogWriter {
             path: path.clone(),
             space: Mutex::new(space),
             interned: Interned::default(),
-            next_range: AtomicU32::new(1),
+            next_range: AtomicU64::new(1),
         })
     }
 
@@ -192,7 +192,7 @@ impl LogWriter {
 
     /// A number for an NVTX start/end range that is unique in this process.
     pub fn next_range_id(&self) -> u64 {
-        u64::from(self.next_range.fetch_add(1, Ordering::Relaxed))
+        self.next_range.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A handle for the calling thread. Cheap; the first record claims space.

@@ -90,7 +90,7 @@ fn the_builder_covers_every_kind() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn every_kind_round_trips(all in proptest::collection::vec((0..KINDS, ingredients()), 0..200)) {
@@ -250,4 +250,34 @@ fn sealing_gives_unused_space_back() {
     let file = LogFile::open(writer.path()).unwrap();
     assert_eq!(file.header().losses, [(LossReason::AfterSeal, 1)]);
     assert_eq!(file.warnings(), []);
+}
+
+#[test]
+fn threads_that_meet_the_same_texts_and_stacks_at_once_all_get_ids_that_mean_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+    // More than a thread's cache holds, in another order on each thread.
+    let text = |number: u64| format!("range {number}");
+    let stack = |number: u64| [number, number * 7, 5];
+    let ids: Vec<(u64, StrId, StackId)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8u64)
+            .map(|thread| {
+                let writer = &writer;
+                scope.spawn(move || {
+                    let mut log = writer.thread();
+                    let numbers = (0..1000).map(|step| (step * (2 * thread + 1)) % 1024);
+                    let mut ask =
+                        |number| (number, log.str(text(number).as_bytes()), log.stack(&stack(number)));
+                    numbers.map(&mut ask).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let file = LogFile::open(writer.path()).unwrap();
+    assert_eq!(file.warnings(), []);
+    for (number, text_id, stack_id) in ids {
+        assert_eq!(file.str(text_id), Some(text(number).as_bytes()));
+        assert!(file.stack(stack_id).unwrap().iter().eq(stack(number)));
+    }
 }
