@@ -86,6 +86,17 @@ fn chunks_that_changed_places_are_not_believed() {
 }
 
 #[test]
+fn a_record_that_was_copied_to_another_place_is_not_believed() {
+    let (mut bytes, all) = log();
+    // Marks are 24 bytes; the first is behind the thread record and the text.
+    let mark = |index: usize| SLOT_BYTES + CHUNK_HEADER_BYTES + 16 + 24 + 24 * index;
+    bytes.copy_within(mark(3)..mark(4), mark(10));
+    let file = open(bytes);
+    assert_eq!(times(&file), all[..10]);
+    assert!(file.warnings().contains(&Warning::DamagedRecord { offset: mark(10) as u64 }));
+}
+
+#[test]
 fn a_chunk_of_another_log_is_not_believed() {
     let (mut bytes, all) = log();
     let (other, _) = log();
