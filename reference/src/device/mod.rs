@@ -32,6 +32,7 @@ pub use error::{Error, Result};
 pub use event::Event;
 pub use graph::Graph;
 pub use memory::{Buffer, Pinned, Pod, View};
+pub(crate) use module::compile;
 pub use stream::Stream;
 
 use crate::kernels::Kernel;

@@ -60,7 +60,7 @@ fn register(all: &'static [&'static Kernel]) -> Result<()> {
 }
 
 /// Compiles CUDA C to PTX with the NVRTC that the loader finds.
-pub(crate) fn compile(source: &str, architecture: &str) -> Result<CString> {
+pub fn compile(source: &str, architecture: &str) -> Result<CString> {
     // SAFETY: only asks the dynamic loader; cudarc panics later if the library is missing, hence this check first.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return Err(Error::Compile {

@@ -110,3 +110,12 @@ pub fn cuda_source(kernels: &[&Kernel]) -> String {
     }
     source
 }
+
+/// Compiles kernels with the NVRTC that is loaded or that the loader finds, and returns the PTX text. No device needed.
+///
+/// # Errors
+/// NVRTC missing, or its log.
+pub fn compile_check(kernels: &[&Kernel], architecture: &str) -> crate::device::Result<String> {
+    let ptx = crate::device::compile(&cuda_source(kernels), architecture)?;
+    Ok(ptx.to_string_lossy().into_owned())
+}
