@@ -25,6 +25,18 @@ fn loss_metrics_and_every_gradient_match_the_public_trainer() {
     assert_eq!(report.comparisons.len(), 3 + 25, "loss, accuracy, denominator and every trainable tensor");
 }
 
+/// Made by `golden/make.py`: 64-bit numpy, differentiated automatically. Dense masks; masks sparser than the anchors with an
+/// empty sequence and blocks beyond the end; no decay, one key head, odd sizes.
+#[test]
+fn loss_metrics_and_every_gradient_match_an_independent_differentiation() {
+    for name in ["dense", "sparse", "plain"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.safetensors"));
+        let report = verify_on(&Device::in_process(), &std::fs::read(path).unwrap(), 1e-5).unwrap();
+        println!("{name}\n{report}");
+        assert!(report.is_match(), "{name}\n{report}");
+    }
+}
+
 #[test]
 fn a_file_of_another_algorithm_is_refused_by_name() {
     let Some(golden) = shared() else { return };

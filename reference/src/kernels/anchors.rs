@@ -195,3 +195,19 @@ kernel! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The known answers of the Random123 distribution (kat_vectors, philox4x32 10).
+    #[test]
+    fn philox_gives_its_published_answers() {
+        assert_eq!(philox([0; 4], [0; 2]), 0x6627_e8d5);
+        assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), 0x408f_276d);
+        assert_eq!(
+            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            0xd16c_fe09
+        );
+    }
+}
