@@ -4,10 +4,10 @@
 //! follow a symbolic link or write where somebody else could read or interfere.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Environment variable with the directory's absolute path.
 pub const VARIABLE: &str = "SYNCAUDIT_TRACE_DIR";
@@ -54,8 +54,10 @@ fn effective_user() -> u32 {
 }
 
 /// The `alive-PID-N` file beside `PID-N.salog`: `key=value` lines that tell the command what came up.
+///
+/// Opened anew for each line: programs close descriptors that they never opened, and the number would be another file's.
 #[derive(Debug)]
-pub struct Handshake(File);
+pub struct Handshake(PathBuf);
 
 impl Handshake {
     /// Creates the file for a log.
@@ -66,19 +68,21 @@ impl Handshake {
         let stem = log.file_stem().unwrap_or(OsStr::new("unknown"));
         let mut name = std::ffi::OsString::from("alive-");
         name.push(stem);
-        let file = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(log.with_file_name(name))?;
-        Ok(Self(file))
+        let path = log.with_file_name(name);
+        Self::options().create_new(true).mode(0o600).open(&path)?;
+        Ok(Self(path))
     }
 
     /// Adds a line. Failing is harmless: the log says the same.
     pub fn add(&self, key: &str, value: &str) {
         let line = format!("{key}={}\n", value.replace('\n', " "));
-        let _ = (&self.0).write_all(line.as_bytes());
+        let _ = Self::options().open(&self.0).and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        options
     }
 }
 

@@ -55,7 +55,6 @@ functions! {
         activity_register_callbacks: "cuptiActivityRegisterCallbacks" =
             unsafe extern "C" fn(BufferRequestedFn, BufferCompletedFn) -> CuptiResult;
         activity_enable: "cuptiActivityEnable" = unsafe extern "C" fn(u32) -> CuptiResult;
-        activity_disable: "cuptiActivityDisable" = unsafe extern "C" fn(u32) -> CuptiResult;
         activity_flush_all: "cuptiActivityFlushAll" = unsafe extern "C" fn(u32) -> CuptiResult;
         activity_get_next_record: "cuptiActivityGetNextRecord" =
             unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> CuptiResult;
@@ -63,9 +62,7 @@ functions! {
             unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> CuptiResult;
     }
     optional {
-        get_result_string: "cuptiGetResultString" = unsafe extern "C" fn(CuptiResult, *mut *const c_char) -> CuptiResult;
         get_callback_name: "cuptiGetCallbackName" = unsafe extern "C" fn(u32, u32, *mut *const c_char) -> CuptiResult;
-        activity_flush_period: "cuptiActivityFlushPeriod" = unsafe extern "C" fn(u32) -> CuptiResult;
         activity_enable_runtime_api: "cuptiActivityEnableRuntimeApi" = unsafe extern "C" fn(u32, u8) -> CuptiResult;
         activity_enable_driver_api: "cuptiActivityEnableDriverApi" = unsafe extern "C" fn(u32, u8) -> CuptiResult;
         activity_enable_all_sync_records: "cuptiActivityEnableAllSyncRecords" = unsafe extern "C" fn(u8) -> CuptiResult;

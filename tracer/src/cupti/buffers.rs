@@ -18,8 +18,15 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Mapped at the start, so that the first requests cost nothing.
 const PREPARED: usize = 8;
 
-/// Buffers that nobody uses, as addresses.
-static POOL: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Our buffers, as addresses.
+struct Pool {
+    /// The ones that nobody uses.
+    free: Vec<usize>,
+    /// All of them. Another client may have registered its callbacks in between, and then CUPTI hands its buffers to us.
+    ours: Vec<usize>,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), ours: Vec::new() });
 /// Handed out when the system has no memory left: written, never read.
 static LAST_RESORT: Mutex<usize> = Mutex::new(0);
 static DELIVERED: AtomicBool = AtomicBool::new(false);
@@ -28,7 +35,10 @@ static DELIVERED: AtomicBool = AtomicBool::new(false);
 pub fn prepare() {
     *LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner) = map().unwrap_or(0);
     let buffers: Vec<usize> = (0..PREPARED).filter_map(|_| map()).collect();
-    pool(|pool| pool.extend(buffers));
+    pool(|pool| {
+        pool.ours.extend(&buffers);
+        pool.free.extend(&buffers);
+    });
 }
 
 /// Whether CUPTI has given any buffer back yet.
@@ -39,7 +49,7 @@ pub fn any_delivered() -> bool {
 /// CUPTI wants a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
     guard((), || {
-        let address = pool(|pool| pool.pop()).or_else(map).unwrap_or_else(last_resort);
+        let address = pool(|pool| pool.free.pop()).or_else(new_buffer).unwrap_or_else(last_resort);
         // SAFETY: CUPTI passes three places to write to.
         unsafe {
             *buffer = address as *mut u8;
@@ -63,7 +73,7 @@ pub unsafe extern "C" fn completed(
         if buffer.is_null() {
             return;
         }
-        if buffer.addr() == last_resort() {
+        if !pool(|pool| pool.ours.contains(&buffer.addr())) {
             if let Some(session) = session::current() {
                 session.writer.count_loss(LossReason::Tracer, 1);
             }
@@ -74,11 +84,17 @@ pub unsafe extern "C" fn completed(
             let records = unsafe { std::slice::from_raw_parts(buffer, valid_size.min(size)) };
             guard((), || records::write(records));
         }
-        pool(|pool| pool.push(buffer.addr()));
+        pool(|pool| pool.free.push(buffer.addr()));
     });
 }
 
-fn pool<R>(body: impl FnOnce(&mut Vec<usize>) -> R) -> R {
+fn new_buffer() -> Option<usize> {
+    let buffer = map()?;
+    pool(|pool| pool.ours.push(buffer));
+    Some(buffer)
+}
+
+fn pool<R>(body: impl FnOnce(&mut Pool) -> R) -> R {
     body(&mut POOL.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -129,5 +145,12 @@ mod tests {
             unsafe { completed(std::ptr::null_mut(), 0, buffer, size, 0) };
         }
         assert!(addresses.contains(&request().0.addr()));
+
+        let mut foreign = [0u64; 16];
+        let buffer: *mut u8 = foreign.as_mut_ptr().cast();
+        // SAFETY: a buffer of that size.
+        unsafe { completed(std::ptr::null_mut(), 0, buffer, 128, 128) };
+        let next: Vec<usize> = (0..4 * PREPARED).map(|_| request().0.addr()).collect();
+        assert!(!next.contains(&buffer.addr()), "the buffer of another client is not ours to hand out");
     }
 }

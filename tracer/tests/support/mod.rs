@@ -12,7 +12,8 @@ use syncaudit_eventlog::LogFile;
 pub fn tracer() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
-    [folder.join("libsyncaudit_tracer.so"), folder.parent().unwrap().join("libsyncaudit_tracer.so")]
+    // Tests lie in `deps` with the library, examples in `examples` beside it.
+    [folder.join("libsyncaudit_tracer.so"), folder.with_file_name("deps").join("libsyncaudit_tracer.so")]
         .into_iter()
         .find(|path| path.exists())
         .expect("cargo builds libsyncaudit_tracer.so with the package")
