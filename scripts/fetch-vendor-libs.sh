@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Downloads NVIDIA's own libraries for the tests that check us against them, without a GPU and without installing
-# anything: several versions of libcupti with their headers (PyPI wheels), and the user-space driver (Debian's
-# non-free libcuda1). Everything lands in target/vendor, by version; what is there already is not fetched again.
+# anything: several versions of libcupti with their headers, of the Python package nvtx and of the old NVTX library (PyPI
+# wheels), and the user-space driver (Debian's non-free libcuda1). Everything lands in target/vendor, by version; what is there already is not fetched again.
 #
 #   scripts/fetch-vendor-libs.sh [FOLDER]
 #
-# Needs pip and python3 for CUPTI; apt-get and dpkg on a Debian system for the driver. What can't be had is said and
+# Needs pip and python3 for the wheels; apt-get and dpkg on a Debian system for the driver. What can't be had is said and
 # skipped: the tests then skip too. NVIDIA's licences apply to what is downloaded; nothing of it is committed.
 set -euo pipefail
 
@@ -18,6 +18,40 @@ trap 'rm -rf "$scratch"' EXIT
 # One per record layout that differs: docs/verification.md has the table.
 cupti_versions=(12.1.105 12.4.127 12.8.90 13.0.85 13.2.86 13.5.25)
 
+# Clients of NVTX: header versions before, in and after the one that drops all ranges unless the payload extension is
+# answered (0.2.12).
+nvtx_versions=(0.2.10 0.2.12 0.2.13 0.2.15)
+
+# fetch_wheel PACKAGE VERSION: unpacks a wheel into $scratch/PACKAGE-VERSION.
+fetch_wheel() {
+    local into="$scratch/$1-$2"
+    mkdir -p "$into"
+    if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$into" "$1==$2"; then
+        echo "$1 $2: pip could not download it; tests with it will skip" >&2
+        return 1
+    fi
+    python3 -m zipfile -e "$into"/*.whl "$into" || return 1
+    rm "$into"/*.whl
+}
+
+fetch_nvtx() {
+    local into="$vendor/nvtx-$1"
+    [[ -d "$into" ]] && { echo "nvtx $1: there"; return; }
+    fetch_wheel nvtx "$1" || return 0
+    mv "$scratch/nvtx-$1" "$into"
+    echo "nvtx $1: fetched"
+}
+
+fetch_nvtoolsext() {
+    local into="$vendor/nvtoolsext"
+    [[ -d "$into" ]] && { echo "nvToolsExt: there"; return; }
+    fetch_wheel nvidia-nvtx-cu12 12.4.127 || return 0
+    mkdir "$scratch/nvtoolsext"
+    find "$scratch/nvidia-nvtx-cu12-12.4.127" -name 'libnvToolsExt.so.1' -exec mv {} "$scratch/nvtoolsext/" \;
+    mv "$scratch/nvtoolsext" "$into"
+    echo "nvToolsExt: fetched"
+}
+
 fetch_cupti() {
     local version="$1" package
     local into="$vendor/cupti-$version"
@@ -26,18 +60,13 @@ fetch_cupti() {
         12.*) package=nvidia-cuda-cupti-cu12 ;;
         *) package=nvidia-cuda-cupti ;;
     esac
-    mkdir -p "$scratch/$version"
-    if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-        --dest "$scratch/$version" "$package==$version"; then
-        echo "cupti $version: pip could not download $package==$version; tests with it will skip" >&2
-        return
-    fi
-    python3 -m zipfile -e "$scratch/$version"/*.whl "$scratch/$version"
-    mkdir "$scratch/$version/unpacked"
-    find "$scratch/$version/nvidia" -name 'libcupti.so.*' -exec mv {} "$scratch/$version/unpacked/" \;
-    find "$scratch/$version/nvidia" -type d -name include -exec mv {} "$scratch/$version/unpacked/include" \; -prune
+    fetch_wheel "$package" "$version" || return 0
+    local wheel="$scratch/$package-$version"
+    mkdir "$wheel/unpacked"
+    find "$wheel/nvidia" -name 'libcupti.so.*' -exec mv {} "$wheel/unpacked/" \;
+    find "$wheel/nvidia" -type d -name include -exec mv {} "$wheel/unpacked/include" \; -prune
     # Last and at once, so that a folder that exists is complete.
-    mv "$scratch/$version/unpacked" "$into"
+    mv "$wheel/unpacked" "$into"
     echo "cupti $version: fetched"
 }
 
@@ -79,4 +108,8 @@ fetch_driver() {
 for version in "${cupti_versions[@]}"; do
     fetch_cupti "$version"
 done
+for version in "${nvtx_versions[@]}"; do
+    fetch_nvtx "$version"
+done
+fetch_nvtoolsext
 fetch_driver

@@ -5,8 +5,8 @@ mod support;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use support::{Trace, Traced, compile};
-use syncaudit_eventlog::{EndReason, LogFile, Payload, Record, meta};
+use support::{Trace, Traced, compile, said};
+use syncaudit_eventlog::{EndReason, LogFile, Record, meta};
 
 fn client() -> PathBuf {
     static CLIENT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
@@ -25,34 +25,6 @@ fn run(mode: &str) -> Trace {
     let mut traced = Traced::new(&client());
     traced.command.arg(mode);
     traced.run()
-}
-
-/// Everything that NVTX said, one line each, in the order of each thread.
-fn said(log: &LogFile) -> Vec<String> {
-    let text = |id| log.str(id).map_or("-".into(), |text| String::from_utf8_lossy(text).into_owned());
-    let domain =
-        |id| log.domain(id).map_or(String::new(), |name| format!("{}:", String::from_utf8_lossy(name)));
-    let mut lines = Vec::new();
-    for record in log.threads().flat_map(|thread| thread.records()) {
-        let attributes = |a: syncaudit_eventlog::RangeAttributes| {
-            let category = if a.category == 0 { String::new() } else { format!(" #{}", a.category) };
-            let payload =
-                if a.payload == Payload::None { String::new() } else { format!(" {:?}", a.payload) };
-            format!("{}{}{category}{payload}", domain(a.domain), text(a.name))
-        };
-        lines.push(match record {
-            Record::RangePush { attributes: a, .. } => format!("push {}", attributes(a)),
-            Record::RangePop { domain: d, .. } => format!("pop {}", domain(d)),
-            Record::RangeStart { attributes: a, .. } => format!("start {}", attributes(a)),
-            Record::RangeEnd { domain: d, .. } => format!("end {}", domain(d)),
-            Record::Mark { attributes: a, .. } => format!("mark {}", attributes(a)),
-            Record::Category { domain: d, category, name } => {
-                format!("category {}{category}={}", domain(d), text(name))
-            }
-            _ => continue,
-        });
-    }
-    lines
 }
 
 fn end_of(log: &LogFile) -> Option<(EndReason, u32)> {

@@ -5,13 +5,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Trace, Traced, compile};
+use support::{Trace, Traced, compile, vendor};
 use syncaudit_eventlog::{EndReason, Record, meta};
-
-fn vendor() -> PathBuf {
-    let built_in = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/vendor");
-    std::env::var_os("SYNCAUDIT_VENDOR").map_or_else(built_in, PathBuf::from)
-}
 
 /// The driver, or a message why not.
 fn driver() -> Option<PathBuf> {

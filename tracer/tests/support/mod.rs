@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syncaudit_eventlog::LogFile;
+use syncaudit_eventlog::{LogFile, Payload, Record};
 
 /// The shared object that cargo built together with this test.
 pub fn tracer() -> PathBuf {
@@ -125,4 +125,38 @@ impl Trace {
 pub fn unique(name: &str) -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     format!("{name}-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Everything that NVTX said, one line each, in the order of each thread.
+pub fn said(log: &LogFile) -> Vec<String> {
+    let text = |id| log.str(id).map_or("-".into(), |text| String::from_utf8_lossy(text).into_owned());
+    let domain =
+        |id| log.domain(id).map_or(String::new(), |name| format!("{}:", String::from_utf8_lossy(name)));
+    let mut lines = Vec::new();
+    for record in log.threads().flat_map(|thread| thread.records()) {
+        let attributes = |a: syncaudit_eventlog::RangeAttributes| {
+            let category = if a.category == 0 { String::new() } else { format!(" #{}", a.category) };
+            let payload =
+                if a.payload == Payload::None { String::new() } else { format!(" {:?}", a.payload) };
+            format!("{}{}{category}{payload}", domain(a.domain), text(a.name))
+        };
+        lines.push(match record {
+            Record::RangePush { attributes: a, .. } => format!("push {}", attributes(a)),
+            Record::RangePop { domain: d, .. } => format!("pop {}", domain(d)),
+            Record::RangeStart { attributes: a, .. } => format!("start {}", attributes(a)),
+            Record::RangeEnd { domain: d, .. } => format!("end {}", domain(d)),
+            Record::Mark { attributes: a, .. } => format!("mark {}", attributes(a)),
+            Record::Category { domain: d, category, name } => {
+                format!("category {}{category}={}", domain(d), text(name))
+            }
+            _ => continue,
+        });
+    }
+    lines
+}
+
+/// Where `scripts/fetch-vendor-libs.sh` puts the files of others, or the folder named in `SYNCAUDIT_VENDOR`.
+pub fn vendor() -> PathBuf {
+    let built_in = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/vendor");
+    std::env::var_os("SYNCAUDIT_VENDOR").map_or_else(built_in, PathBuf::from)
 }
