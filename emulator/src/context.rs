@@ -4,10 +4,13 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use cupti_sys::synchronization;
+
 use crate::args::{In, Out};
 use crate::blocking::{self, Call};
+use crate::cupti::activity;
 use crate::device::{self, PrimaryState};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::handles::{self, Table, lock};
 use crate::heap;
 use crate::worker::{Role, Stream, Ticket};
@@ -279,8 +282,12 @@ fn priority_range(least: Out<i32>, greatest: Out<i32>) -> Result {
 
 fn synchronize() -> Result {
     let context = current()?;
+    let start_ns = activity::sync_start_ns();
     blocking::rule(Call::CtxSynchronize).wait(&context, None, None);
-    context.check()
+    let result = context.check();
+    let code = error::code(result);
+    activity::synchronised(synchronization::CONTEXT_SYNCHRONIZE, start_ns, context.uid, None, None, code);
+    result
 }
 
 fn primary_retain(pctx: Out<usize>) -> Result {

@@ -110,7 +110,15 @@ fn flat(dst: (u64, Claim), src: (u64, Claim), n: usize, call: Call, stream: Arc<
         return Ok(());
     }
     let side = |(addr, claim)| Ok(Side::flat(addr, kind_of(addr, claim)?, n));
-    copy(Copy3 { dst: side(dst)?, src: side(src)?, width: n, height: 1, depth: 1 }, call, &stream)
+    let copy = Copy3 {
+        dst: side(dst)?,
+        src: side(src)?,
+        width: n,
+        height: 1,
+        depth: 1,
+        asynchronous: call == Call::CopyAsync,
+    };
+    self::copy(copy, call, &stream)
 }
 
 /// What lies at an address, if it can be what the caller claims.
@@ -150,7 +158,8 @@ pub fn from_descriptor(c: &Memcpy3D) -> Result<Copy3> {
         let addr = offset.and_then(|o| base.checked_add(o as u64)).ok_or(Error::INVALID_VALUE)?;
         Ok(Side { addr, kind: kind_of(addr, claim)?, pitch, slice })
     };
-    let copy = Copy3 { dst: side(&c.dst)?, src: side(&c.src)?, width: w, height: h, depth: d };
+    let copy =
+        Copy3 { dst: side(&c.dst)?, src: side(&c.src)?, width: w, height: h, depth: d, asynchronous: true };
     check_span(&copy.dst, &copy)?;
     check_span(&copy.src, &copy)?;
     Ok(copy)
@@ -161,7 +170,8 @@ fn shaped(c: Memcpy3D, call: Call, stream: Arc<Stream>) -> Result {
     if c.width == 0 || c.height == 0 || c.depth == 0 {
         return Ok(());
     }
-    copy(from_descriptor(&c)?, call, &stream)
+    let described = Copy3 { asynchronous: call == Call::CopyAsync, ..from_descriptor(&c)? };
+    copy(described, call, &stream)
 }
 
 /// Checks that every byte of a side is memory: a bad pointer is an error of the call.

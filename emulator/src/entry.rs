@@ -6,8 +6,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::cupti::callbacks::{IdCache, NameCache};
 use crate::error::{Error, Result};
-use crate::{capture, process, worker};
+use crate::{capture, cupti, process, worker};
 
 /// A rule of an entry point.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Rule {
 pub struct Entry {
     pub name: &'static str,
     rules: &'static [Rule],
+    pub(crate) c_name: NameCache,
+    pub(crate) id: IdCache,
 }
 
 /// Address of an exported function.
@@ -30,7 +33,7 @@ unsafe impl Sync for Address {}
 
 impl Entry {
     pub const fn new(name: &'static str, rules: &'static [Rule]) -> Self {
-        Self { name, rules }
+        Self { name, rules, c_name: NameCache::new(), id: IdCache::new() }
     }
 
     /// Runs one call: checks, callbacks, body. No panic leaves it.
@@ -57,8 +60,10 @@ impl Entry {
                 Error::UNKNOWN.0
             }
         };
-        let _ = params;
-        guarded()
+        if cupti::wanted() == 0 || process::forked() {
+            return guarded();
+        }
+        cupti::callbacks::around(self, std::ptr::from_ref(params).cast(), guarded)
     }
 }
 

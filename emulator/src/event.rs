@@ -1,14 +1,17 @@
 //! Events: points in streams that hosts and other streams wait for, and the times between them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
+
+use cupti_sys::synchronization;
 
 use crate::args::Out;
 use crate::blocking::{self, Call};
 use crate::capture::{self, Point};
 use crate::context::{Context, current, stream};
-use crate::error::{Error, Result};
+use crate::cupti::activity;
+use crate::error::{self, Error, Result};
 use crate::handles::{self, Table, lock};
 use crate::op::Op;
 use crate::worker::{Role, Stream, Ticket};
@@ -25,6 +28,8 @@ pub struct Stamp(AtomicU64);
 /// An event.
 pub struct Event {
     pub handle: usize,
+    /// Number of the event in CUPTI records.
+    id: u32,
     /// Bit 0 blocking sync, 1 no timing, 2 interprocess.
     flags: u32,
     pub context: Arc<Context>,
@@ -102,7 +107,9 @@ fn create(out: Out<usize>, flags: u32) -> Result {
         return Err(Error::NOT_SUPPORTED);
     }
     let handle = handles::fresh();
-    EVENTS.insert(handle, Arc::new(Event { handle, flags, context, state: Mutex::default() }));
+    static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    EVENTS.insert(handle, Arc::new(Event { handle, id, flags, context, state: Mutex::default() }));
     out.set(handle)
 }
 
@@ -160,8 +167,19 @@ fn synchronize(handle: usize) -> Result {
     let event = event(handle)?;
     event.context.check()?;
     let ticket = outside_capture(&event)?;
+    let start_ns = activity::sync_start_ns();
     blocking::rule(Call::EventSynchronize).wait(&event.context, None, ticket.as_ref());
-    event.context.check()
+    let result = event.context.check();
+    let (context, code, stream) = (event.context.uid, error::code(result), ticket.map(|t| t.stream_id()));
+    activity::synchronised(
+        synchronization::EVENT_SYNCHRONIZE,
+        start_ns,
+        context,
+        stream,
+        Some(event.id),
+        code,
+    );
+    result
 }
 
 fn elapsed(ms: Out<f32>, start: usize, end: usize) -> Result {
@@ -196,9 +214,12 @@ fn wait(stream: Arc<Stream>, handle: usize, flags: u32) -> Result {
         }
         return if ticket.is_some() { Err(capture::isolated(&stream)) } else { Ok(()) };
     }
+    let start_ns = activity::sync_start_ns();
     if let Some(ticket) = ticket {
         stream.enqueue(Op::Nothing, vec![ticket])?;
     }
     blocking::rule(Call::StreamWaitEvent).wait(&stream.context, Some(&stream), None);
+    let (type_, context) = (synchronization::STREAM_WAIT_EVENT, stream.context.uid);
+    activity::synchronised(type_, start_ns, context, Some(stream.id), Some(event.id), 0);
     Ok(())
 }

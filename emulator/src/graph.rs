@@ -4,6 +4,7 @@
 //! the results are the same.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::abi::{HostNode, InstantiateParams, KernelNode, Memcpy3D, MemsetNode, UpdateInfo};
@@ -17,7 +18,7 @@ use crate::event::{Stamp, event};
 use crate::handles::{self, Table, lock};
 use crate::kernels::Parameters;
 use crate::launch;
-use crate::op::{Op, Set2};
+use crate::op::{GraphRun, Op, Set2};
 use crate::worker::{Role, Stream};
 
 use Role::{Legacy, PerThread};
@@ -51,6 +52,8 @@ pub struct Graph {
 
 /// An executable graph: nodes in execution order.
 struct Exec {
+    /// Number in CUPTI records.
+    id: u32,
     context: u32,
     flags: u64,
     nodes: Mutex<Vec<(Node, bool)>>,
@@ -234,7 +237,8 @@ fn host_op(params: In<HostNode>) -> Result<Op> {
 
 fn child_op(child: usize) -> Result<Op> {
     let order = find(child)?.in_order()?;
-    Ok(Op::Graph(Arc::new(order.into_iter().map(|n| n.op).collect())))
+    let nodes = order.into_iter().map(|n| (n.handle as u64, n.op)).collect();
+    Ok(Op::Graph(Arc::new(GraphRun { id: 0, nodes })))
 }
 
 fn add_node(out: Out<usize>, graph: usize, deps: In<usize>, n: usize, op: Op, kind: NodeKind) -> Result {
@@ -360,8 +364,10 @@ fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Result {
     }
     let graph = find(graph)?;
     let nodes = graph.in_order()?.into_iter().map(|n| (n, true)).collect();
+    static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let handle = handles::fresh();
-    EXECS.insert(handle, Arc::new(Exec { context: graph.context, flags, nodes: Mutex::new(nodes) }));
+    EXECS.insert(handle, Arc::new(Exec { id, context: graph.context, flags, nodes: Mutex::new(nodes) }));
     out.set(handle)
 }
 
@@ -456,16 +462,18 @@ fn run(exec: usize, stream: Arc<Stream>) -> Result {
     if exec.context != stream.context.uid {
         return Err(Error::INVALID_VALUE);
     }
-    let ops: Vec<Op> =
-        lock(&exec.nodes).iter().filter(|(_, on)| *on).map(|(n, _)| fresh_stamp(&n.op)).collect();
+    let enabled = |nodes: &[(Node, bool)]| -> Vec<(u64, Op)> {
+        nodes.iter().filter(|(_, on)| *on).map(|(n, _)| (n.handle as u64, fresh_stamp(&n.op))).collect()
+    };
+    let ops = enabled(&lock(&exec.nodes));
     let records: Vec<_> = ops
         .iter()
-        .filter_map(|op| match op {
+        .filter_map(|(_, op)| match op {
             Op::Record(event, stamp) => Some((event.clone(), stamp.clone())),
             _ => None,
         })
         .collect();
-    let ticket = capture::submit(&stream, Op::Graph(Arc::new(ops)))?;
+    let ticket = capture::submit(&stream, Op::Graph(Arc::new(GraphRun { id: exec.id, nodes: ops })))?;
     if let Some(ticket) = &ticket {
         for (event, stamp) in records {
             event.recorded_by_graph(ticket, &stamp);

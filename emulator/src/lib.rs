@@ -24,6 +24,7 @@ pub mod blocking;
 mod capture;
 pub mod context;
 pub mod copy;
+pub mod cupti;
 pub mod device;
 mod error;
 pub mod event;

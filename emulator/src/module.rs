@@ -32,7 +32,7 @@ pub struct Module {
 pub struct Function {
     pub handle: usize,
     pub name: Arc<str>,
-    c_name: CString,
+    pub c_name: CString,
     module: usize,
     context: u32,
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.

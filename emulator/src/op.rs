@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::cupti;
+use crate::cupti::activity::Slot;
 use crate::error::{Error, Result};
 use crate::event::{Event, Stamp};
 use crate::heap::{self, Bytes, Kind, Region};
@@ -35,7 +37,27 @@ pub enum Op {
     Free(u64),
     /// `cuStreamWriteValue*`: address, value, bytes.
     Write(u64, u64, usize),
-    Graph(Arc<Vec<Op>>),
+    Graph(Arc<GraphRun>),
+}
+
+/// The nodes of one graph launch, in execution order.
+pub struct GraphRun {
+    /// Number of the executable graph in CUPTI records.
+    pub id: u32,
+    /// Each with its node's id.
+    pub nodes: Vec<(u64, Op)>,
+}
+
+/// The records that were reserved for an operation's parts, in execution order.
+pub type Slots = std::vec::IntoIter<Option<Slot>>;
+
+/// Runs one recorded part of an operation and completes its record.
+fn timed(slots: &mut Slots, part: impl FnOnce() -> Result) -> Result {
+    let Some(slot) = slots.next().flatten() else { return part() };
+    let start_ns = cupti::now_ns();
+    let result = part();
+    slot.complete(start_ns, cupti::now_ns());
+    result
 }
 
 /// One side of a copy.
@@ -57,6 +79,8 @@ pub struct Copy3 {
     pub width: usize,
     pub height: usize,
     pub depth: usize,
+    /// The call's name said `Async`.
+    pub asynchronous: bool,
 }
 
 /// A memset of `height` rows of `width` elements of `element` bytes.
@@ -72,7 +96,7 @@ pub struct Set2 {
 
 impl Op {
     /// Runs on the stream's worker. After a sticky error nothing runs any more, but points are still reached.
-    pub fn run(&self, stream: &Arc<Stream>) {
+    pub fn run(&self, stream: &Arc<Stream>, slots: &mut Slots) {
         let context = &stream.context;
         let result = match self {
             Op::Nothing => Ok(()),
@@ -90,18 +114,18 @@ impl Op {
                 heap::free(*base);
                 Ok(())
             }
-            _ if context.check().is_err() => Ok(()),
-            Op::Copy(copy) => copy.run(None),
-            Op::Upload { staged, copy } => copy.run(Some(staged)),
-            Op::Set(set) => set.run(),
-            Op::Kernel(launch) => run_kernel(launch),
+            _ if context.check().is_err() => Ok(()), // dropping its slots completes their records
+            Op::Copy(copy) => timed(slots, || copy.run(None)),
+            Op::Upload { staged, copy } => timed(slots, || copy.run(Some(staged))),
+            Op::Set(set) => timed(slots, || set.run()),
+            Op::Kernel(launch) => timed(slots, || run_kernel(launch)),
             Op::HostFunction(function, user) => {
                 worker::as_host_function(|| function(*user as *mut _));
                 Ok(())
             }
             Op::Write(addr, value, bytes) => write_value(*addr, *value, *bytes),
-            Op::Graph(nodes) => {
-                nodes.iter().for_each(|node| node.run(stream));
+            Op::Graph(graph) => {
+                graph.nodes.iter().for_each(|(_, node)| node.run(stream, slots));
                 Ok(())
             }
         };

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use cupti_sys::synchronization;
+
 use crate::args::{Memory, Out};
 use crate::blocking::{self, Call};
 use crate::capture;
 use crate::context::{current, stream};
-use crate::error::{Error, Result};
+use crate::cupti::activity;
+use crate::error::{self, Error, Result};
 use crate::graph::NodeKind;
 use crate::handles::Table;
 use crate::heap;
@@ -87,6 +90,7 @@ fn query(stream: Arc<Stream>) -> Result {
 fn synchronize(stream: Arc<Stream>) -> Result {
     capture::check_stream_call(&stream)?;
     stream.context.check()?;
+    let start_ns = activity::sync_start_ns();
     // The legacy default stream also stands for every blocking stream.
     if stream.role == Role::Legacy {
         for ticket in stream.context.implicit_order(&stream) {
@@ -94,7 +98,17 @@ fn synchronize(stream: Arc<Stream>) -> Result {
         }
     }
     blocking::rule(Call::StreamSynchronize).wait(&stream.context, Some(&stream), None);
-    stream.context.check()
+    let result = stream.context.check();
+    let (context, code) = (stream.context.uid, error::code(result));
+    activity::synchronised(
+        synchronization::STREAM_SYNCHRONIZE,
+        start_ns,
+        context,
+        Some(stream.id),
+        None,
+        code,
+    );
+    result
 }
 
 fn host_function(stream: Arc<Stream>, function: HostFunction, user: Memory) -> Result {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::capture::Membership;
 use crate::context::Context;
+use crate::cupti::{self, activity::Slot};
 use crate::error::{Error, Result};
 use crate::handles::{self, lock};
 use crate::op::Op;
@@ -65,6 +66,7 @@ struct Queue {
 
 struct Queued {
     op: Op,
+    slots: Vec<Option<Slot>>,
     after: Vec<Ticket>,
 }
 
@@ -79,6 +81,11 @@ impl Ticket {
     /// True once the stream got there.
     pub fn is_complete(&self) -> bool {
         self.stream.completed.load(Ordering::Acquire) >= self.seq
+    }
+
+    /// Number of the ticket's stream in CUPTI records.
+    pub fn stream_id(&self) -> u32 {
+        self.stream.id
     }
 
     /// Blocks until the stream got there.
@@ -169,11 +176,19 @@ impl Stream {
     pub fn enqueue(self: &Arc<Self>, op: Op, mut after: Vec<Ticket>) -> Result<Ticket> {
         after.extend(self.context.implicit_order(self));
         after.retain(|ticket| !ticket.is_complete());
+        let slots = cupti::activity::reserve(&op, self);
         let mut queue = lock(&self.queue);
+        let mut full_since_ns = None;
         while queue.enqueued - self.completed.load(Ordering::Acquire) >= QUEUE_LIMIT {
+            full_since_ns.get_or_insert_with(cupti::now_ns);
             queue.waiters += 1;
             queue = self.completed_signal.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.waiters -= 1;
+        }
+        if let Some(start_ns) = full_since_ns {
+            drop(queue);
+            cupti::activity::queue_was_full(start_ns); // may call the tool: not with a lock
+            queue = lock(&self.queue);
         }
         if queue.closed {
             return Err(Error::INVALID_HANDLE);
@@ -188,7 +203,7 @@ impl Stream {
             queue.has_worker = true;
         }
         queue.enqueued += 1;
-        queue.operations.push_back(Queued { op, after });
+        queue.operations.push_back(Queued { op, slots, after });
         let seq = queue.enqueued;
         drop(queue);
         self.added.notify_one();
@@ -234,12 +249,15 @@ impl Stream {
 
     fn work(self: Arc<Self>) {
         block_signals();
-        while let Some(Queued { op, after }) = self.next() {
+        while let Some(Queued { op, slots, after }) = self.next() {
             for ticket in &after {
                 ticket.wait();
             }
             drop(after);
-            process::run_unless_exiting(|| op.run(&self));
+            process::run_unless_exiting(|| {
+                let mut slots = slots.into_iter();
+                op.run(&self, &mut slots);
+            });
             drop(op);
             let queue = lock(&self.queue);
             self.completed.fetch_add(1, Ordering::Release);
