@@ -5,12 +5,17 @@
 //! smaller trace in silence.
 
 mod eventlog;
+mod foreign;
+mod input;
+mod job;
+mod kineto;
 mod python_lines;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::model::{Trace, TraceBuilder};
+use crate::model::{Problem, ProblemKind, Trace, TraceBuilder};
+use job::Imported;
 
 /// Why no trace could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,37 +42,63 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
+/// How far reading is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of files (as they are on disk) that were read.
+    pub done_bytes: u64,
+    /// Bytes of all files; `None` where unknown (standard input).
+    pub total_bytes: Option<u64>,
+}
+
 /// Reads all of `paths` as one job.
 ///
 /// # Errors
-/// When nothing can be read at one of them.
+/// When nothing can be read at any of them.
 pub fn load(paths: &[PathBuf]) -> Result<Trace, ImportError> {
+    load_with(paths, &mut |_| {})
+}
+
+/// Reads all of `paths` as one job, and says how far it is after each piece of about a megabyte.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(paths: &[PathBuf], progress: &mut dyn FnMut(Progress)) -> Result<Trace, ImportError> {
     let mut trace = TraceBuilder::default();
-    for path in paths {
-        load_into(path, &mut trace)?;
+    let recordings = job::load(paths, &mut trace, progress)?;
+    let mut trace = trace.finish();
+    if recordings > 1 {
+        // Ranks side by side in their own order, whatever the order of the files was.
+        trace.processes.sort_by_key(|process| process.rank);
     }
-    Ok(trace.finish())
+    Ok(trace)
 }
 
 /// Finds out what is at `path` and has it read. The place where further formats enter.
-fn load_into(path: &Path, trace: &mut TraceBuilder) -> Result<(), ImportError> {
-    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => ImportError::new(path, "there is nothing of that name"),
-        _ => ImportError::new(path, format!("it can't be looked at: {error}")),
-    })?;
+fn load_file(
+    path: &Path,
+    trace: &mut TraceBuilder,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Imported, ImportError> {
     if eventlog::is_mine(path) {
-        return eventlog::load(path, trace);
+        let before = trace.process_count();
+        eventlog::load(path, trace)?;
+        return Ok(Imported { processes: before..trace.process_count(), ..Imported::default() });
     }
-    if metadata.is_dir() {
-        return Err(ImportError::new(
-            path,
-            "the directory holds no event log (PID-N.salog) and was not made by 'syncaudit run'; give a trace \
-             directory or a log file",
-        ));
+    let mut input = input::open(path)?;
+    let counts = std::sync::Arc::clone(&input.counts);
+    if kineto::looks_like(&input.head) {
+        let mut tell = || progress(counts.read.load(std::sync::atomic::Ordering::Relaxed));
+        let imported = kineto::import(path, &mut input.reader, trace, &mut tell)?;
+        let foreign = counts.foreign.load(std::sync::atomic::Ordering::Relaxed);
+        if foreign > 0 {
+            trace.problem(Problem::counted(
+                ProblemKind::Note,
+                foreign,
+                format!("{}: {foreign} bytes after the compressed data were not read", path.display()),
+            ));
+        }
+        return Ok(imported);
     }
-    // The event log's reader knows what other files look like.
-    match syncaudit_eventlog::LogFile::open(path) {
-        Err(error) => Err(ImportError::new(path, error.to_string())),
-        Ok(_) => eventlog::load(path, trace),
-    }
+    Err(ImportError::new(path, foreign::describe(&input.head)))
 }

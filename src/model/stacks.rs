@@ -105,6 +105,12 @@ impl<F: Copy + Eq + Hash> StackTable<F> {
         StackId(id)
     }
 
+    /// The frames of a stack, as [`Stacks::get`].
+    #[must_use]
+    pub fn get(&self, id: StackId) -> &[F] {
+        self.stacks.get(id)
+    }
+
     /// The finished table.
     #[must_use]
     pub fn finish(self) -> Stacks<F> {

@@ -1,0 +1,234 @@
+//! Several recordings as one job: which files there are, which ranks they are of, which are missing.
+//!
+//! In: paths as the user gave them; a directory of profiler traces stands for the traces in it. Out: one [`TraceBuilder`]
+//! with the processes of all of them, on one clock. A recording that can't be read is named and makes the verdict
+//! inconclusive, the others are reported; only when none can be read there is nothing to report.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::{ImportError, Progress, eventlog, input};
+use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder};
+
+/// One recording that was read, as far as the job is concerned.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Imported {
+    pub rank: Option<u32>,
+    /// Number of ranks in the job, where the recording says so.
+    pub world_size: Option<u32>,
+    /// What has to be added to the recording's times to have them on a clock that it shares with others; 0 where unknown.
+    pub base_ns: i64,
+    /// Its processes in the trace.
+    pub processes: Range<usize>,
+}
+
+/// Reads all of `paths` into `trace`, and answers how many recordings that were.
+pub(super) fn load(
+    paths: &[PathBuf],
+    trace: &mut TraceBuilder,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<usize, ImportError> {
+    let mut files = Vec::new();
+    for path in paths {
+        expand(path, &mut files)?;
+    }
+    let sizes: Vec<Option<u64>> = files.iter().map(|file| size(file)).collect();
+    let total_bytes = sizes.iter().copied().sum::<Option<u64>>();
+    let mut before = 0;
+    let mut read: Vec<(&Path, Imported)> = Vec::new();
+    let mut broken: Vec<ImportError> = Vec::new();
+    for (path, size) in files.iter().zip(sizes) {
+        let mut of_file = |done_bytes| progress(Progress { done_bytes: before + done_bytes, total_bytes });
+        match super::load_file(path, trace, &mut of_file) {
+            Ok(imported) => read.push((path, imported)),
+            Err(error) => broken.push(error),
+        }
+        before += size.unwrap_or(0);
+        progress(Progress { done_bytes: before, total_bytes });
+    }
+    if read.is_empty() {
+        return Err(broken.into_iter().next().unwrap_or_else(|| ImportError::new("", "no trace was named")));
+    }
+    for error in broken {
+        trace.problem(Problem::new(
+            ProblemKind::MissingRank,
+            format!("{error}. The other ranks are reported"),
+        ));
+    }
+    note_ranks(&read, trace);
+    align(&read, trace);
+    Ok(read.len())
+}
+
+/// The recordings that a path stands for: itself, or for a directory of profiler traces the traces in it, by name.
+fn expand(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ImportError> {
+    if !path.is_dir() || eventlog::is_mine(path) {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let cannot =
+        |error: std::io::Error| ImportError::new(path, format!("the directory can't be listed: {error}"));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(cannot)? {
+        let file = entry.map_err(cannot)?.path();
+        if file.is_file() && has_trace_name(&file) {
+            found.push(file);
+        }
+    }
+    if found.is_empty() {
+        return Err(ImportError::new(
+            path,
+            "the directory holds no event log (PID-N.salog), was not made by 'syncaudit run', and holds no profiler \
+             traces (.json, .json.gz, .json.zst, .sqlite) either",
+        ));
+    }
+    found.sort_by_key(|file| natural(file));
+    files.append(&mut found);
+    Ok(())
+}
+
+/// Directories hold other things besides traces, so here the name decides what is looked at; the content decides what it is.
+fn has_trace_name(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
+    !name.starts_with('.') && [".json", ".sqlite", ".trace"].iter().any(|ending| stem.ends_with(ending))
+}
+
+/// A name with its numbers as numbers, so that `rank10` comes after `rank9`.
+fn natural(path: &Path) -> Vec<(String, u64)> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut parts = Vec::new();
+    let mut rest = name.as_str();
+    while !rest.is_empty() {
+        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest[word..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |end| word + end);
+        parts.push((rest[..word].to_owned(), rest[word..digits].parse().unwrap_or(u64::MAX)));
+        rest = &rest[digits..];
+    }
+    parts
+}
+
+fn size(path: &Path) -> Option<u64> {
+    if path.as_os_str() == input::STANDARD_INPUT {
+        return None;
+    }
+    // A directory of event logs is read by a reader of its own, which is fast; it counts as nothing.
+    std::fs::metadata(path).ok().map(|metadata| if metadata.is_file() { metadata.len() } else { 0 })
+}
+
+/// Says which ranks are missing, and which came twice.
+fn note_ranks(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
+    let mut known: Vec<(u32, &Path)> =
+        read.iter().filter_map(|(path, imported)| Some((imported.rank?, *path))).collect();
+    known.sort();
+    let world_size = read.iter().filter_map(|(_, imported)| imported.world_size).max();
+    if let ([(rank, _)], [_], Some(world_size)) = (known.as_slice(), read, world_size)
+        && world_size > 1
+    {
+        trace.problem(Problem::new(
+            ProblemKind::Note,
+            format!("this is rank {rank} of {world_size}; give the traces of all ranks to have the whole job judged"),
+        ));
+        return;
+    }
+    for pair in known.windows(2) {
+        if pair[0].0 == pair[1].0 {
+            trace.problem(Problem::new(
+                ProblemKind::Note,
+                format!(
+                    "{} and {} both say that they are of rank {}: they are taken for two processes of one job",
+                    pair[0].1.display(),
+                    pair[1].1.display(),
+                    pair[0].0
+                ),
+            ));
+        }
+    }
+    if read.len() < 2 || known.is_empty() {
+        return;
+    }
+    let until = world_size.unwrap_or(0).max(known.last().map_or(0, |(rank, _)| rank.saturating_add(1)));
+    let there = |rank: u32| known.binary_search_by_key(&rank, |(rank, _)| *rank).is_ok();
+    let missing: Vec<u32> = (0..until.min(1 << 20)).filter(|&rank| !there(rank)).collect();
+    if !missing.is_empty() {
+        trace.problem(Problem::counted(
+            ProblemKind::MissingRank,
+            missing.len() as u64,
+            format!("of {until} ranks there is no trace of {}", ranges(&missing)),
+        ));
+    }
+}
+
+/// `0, 3-5, 9`.
+fn ranges(numbers: &[u32]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut at = 0;
+    while at < numbers.len() {
+        let start = at;
+        while at + 1 < numbers.len() && numbers[at + 1] == numbers[at] + 1 {
+            at += 1;
+        }
+        parts.push(match at - start {
+            0 => numbers[start].to_string(),
+            _ => format!("{}-{}", numbers[start], numbers[at]),
+        });
+        at += 1;
+    }
+    parts.join(", ")
+}
+
+/// Puts recordings with different zero points on one clock. The earliest stays where it is.
+fn align(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
+    let bases = || read.iter().map(|(_, imported)| imported.base_ns);
+    let Some(first) = bases().min() else { return };
+    if bases().any(|base| base == 0) {
+        return;
+    }
+    for (_, imported) in read {
+        let shift_ns = imported.base_ns.abs_diff(first);
+        if shift_ns == 0 {
+            continue;
+        }
+        let shift = |time_ns: &mut u64| {
+            if *time_ns != OPEN {
+                *time_ns = time_ns.saturating_add(shift_ns).min(OPEN - 1);
+            }
+        };
+        for index in imported.processes.clone() {
+            let mut process = trace.process_at(index);
+            let process = process.data();
+            for thread in &mut process.threads {
+                thread.spans.iter_mut().for_each(|span| {
+                    shift(&mut span.start_ns);
+                    shift(&mut span.end_ns);
+                });
+                thread.calls.iter_mut().for_each(|call| {
+                    shift(&mut call.start_ns);
+                    shift(&mut call.end_ns);
+                });
+            }
+            process.device_ops.iter_mut().for_each(|op| {
+                shift(&mut op.start_ns);
+                shift(&mut op.end_ns);
+            });
+            process.overheads.iter_mut().for_each(|overhead| {
+                shift(&mut overhead.start_ns);
+                shift(&mut overhead.end_ns);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_sort_as_numbers_and_print_as_ranges() {
+        let mut names: Vec<PathBuf> =
+            ["rank10.json", "rank9.json", "rank1.json"].iter().map(PathBuf::from).collect();
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["rank1.json", "rank9.json", "rank10.json"].map(PathBuf::from));
+        assert_eq!(ranges(&[0, 3, 4, 5, 9]), "0, 3-5, 9");
+    }
+}
