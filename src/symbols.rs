@@ -115,6 +115,20 @@ impl<'a> Symbols<'a> {
         }
     }
 
+    /// A place that the program itself wrote down, as a frame of the user's. A relative path is taken to be below the
+    /// source root.
+    #[must_use]
+    pub fn written_place(&self, file: &str, line: u32, function: &str) -> Frame {
+        Frame {
+            file: self.shorten(file),
+            line,
+            function: function.to_owned(),
+            module: String::new(),
+            path: self.root.join(file).to_string_lossy().into_owned(),
+            user: true,
+        }
+    }
+
     fn frame(&mut self, frame: NativeFrame) -> Rc<[Frame]> {
         if let Some(frames) = self.frames.get(&frame) {
             return frames.clone();

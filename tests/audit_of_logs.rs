@@ -173,6 +173,9 @@ fn every_read_is_one_wait_of_two_calls_and_lands_in_its_step() {
     assert!(sites.contains(&(SiteStatus::LogStep, Read, "step/log".into(), 2, 0, 2)), "{sites:?}");
     assert!(sites.contains(&(SiteStatus::Outside, MemoryManagement, String::new(), 1, 0, 0)), "{sites:?}");
     assert_eq!(sites.len(), 4);
+    let named = audit.sites.iter().find(|site| site.range.len() == 3).unwrap();
+    let place = named.place().unwrap();
+    assert_eq!((place.file.as_str(), place.line), ("src/model.rs", 12), "the range itself says where it is");
     assert!(audit.steps.iter().filter(|step| step.kind == StepKind::Ordinary).all(|step| step.over_budget));
     assert_eq!(audit.steps[4].number, Some(4));
     assert_eq!(audit.steps[4].log_range_waits, 1);

@@ -72,6 +72,8 @@ pub struct Site {
     pub ops: Vec<String>,
     /// Ranges from the outermost inwards, without call sites and numbers.
     pub range: Vec<String>,
+    /// The place that the innermost range itself names (`read loss @ src/train.rs:88`).
+    pub call_site: Option<Frame>,
     /// Innermost first.
     pub python: Vec<Frame>,
     /// Innermost first, inlined frames included.
@@ -102,11 +104,11 @@ pub struct Site {
 }
 
 impl Site {
-    /// The frame to point at: the user's innermost Python frame, else the user's innermost native frame, else the
-    /// innermost frame with a line.
+    /// The frame to point at: the user's innermost Python frame, else what the innermost range names, else the user's
+    /// innermost native frame, else the innermost frame with a line.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
-        let frames = || self.python.iter().chain(&self.native);
+        let frames = || self.python.iter().chain(&self.call_site).chain(&self.native);
         frames()
             .find(|frame| frame.user && frame.line > 0)
             .or_else(|| frames().find(|frame| frame.user))
@@ -133,6 +135,8 @@ struct Context {
     ops: Vec<StrId>,
     /// Python frames that the source gives as spans, innermost first.
     python: Vec<StrId>,
+    /// Full name of the innermost range, if it names its call site.
+    call_site: StrId,
 }
 
 /// Puts waits into sites, most important first, and tells each wait its site.
@@ -267,6 +271,7 @@ struct Draft {
     op: Option<String>,
     ops: Vec<String>,
     range: Vec<String>,
+    call_site: Option<Frame>,
     python: Vec<Frame>,
     native: Vec<Frame>,
     /// The user's functions, innermost first, repeats of a recursion once.
@@ -337,6 +342,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             op: draft.op,
             ops: draft.ops,
             range: draft.range,
+            call_site: draft.call_site,
             python: draft.python,
             native: draft.native,
             thread: String::new(),
@@ -430,6 +436,9 @@ impl<'a> RawSites<'a> {
                     if span.kind == SpanKind::Op || names_op {
                         context.ops.push(name);
                     } else {
+                        if context.range.is_empty() && call_site(self.trace.str(span.name)).is_some() {
+                            context.call_site = span.name;
+                        }
                         context.range.push(name);
                     }
                 }
@@ -437,6 +446,10 @@ impl<'a> RawSites<'a> {
         }
         context.range.reverse();
         context.ops.reverse();
+        // A recursion opens the same range again and again; how deep it was is no part of the place.
+        context.range.dedup();
+        context.ops.dedup();
+        context.python.dedup();
         self.intern(context)
     }
 
@@ -482,10 +495,12 @@ impl<'a> RawSites<'a> {
         } else {
             native.iter().filter(|frame| frame.user).collect()
         };
+        let call_site = call_site(self.trace.str(context.call_site))
+            .map(|(function, file, line)| symbols.written_place(file, line, function));
         let mut functions: Vec<String> = user.iter().map(|frame| frame.function.clone()).collect();
         functions.dedup();
-        let detail = if user.iter().any(|frame| frame.line > 0) {
-            Detail::Lines(user.iter().map(|frame| frame.line).collect())
+        let detail = if user.iter().copied().chain(&call_site).any(|frame| frame.line > 0) {
+            Detail::Lines(call_site.iter().chain(user.iter().copied()).map(|frame| frame.line).collect())
         } else {
             Detail::Addresses(self.trace.native.get(site.native).iter().map(|frame| frame.address).collect())
         };
@@ -501,12 +516,20 @@ impl<'a> RawSites<'a> {
             op,
             ops,
             range: texts(&context.range),
+            call_site,
             python,
             native,
             functions,
             detail,
         }
     }
+}
+
+/// `read loss @ src/train.rs:88` -> name, file, line.
+fn call_site(name: &str) -> Option<(&str, &str, u32)> {
+    let (function, place) = name.split_once(" @ ")?;
+    let (file, line) = place.rsplit_once(':')?;
+    Some((function, file, line.trim().parse().ok()?))
 }
 
 /// `train.py(12): main` as profilers name Python frames.
@@ -560,4 +583,85 @@ fn agree(a: &[Frame], b: &[Frame]) -> bool {
     let (a, b) = (chain(a), chain(b));
     let shared = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     a.is_empty() || b.is_empty() || (a.len() - shared <= 1 && b.len() - shared <= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::audit::{Audit, AuditOptions, audit};
+    use crate::model::{CallData, PythonFrame, TraceBuilder};
+
+    /// Four steps; each waits once in `train` for every line given.
+    fn run(folder: &str, lines: &[u32], function: &str) -> Audit {
+        let mut builder = TraceBuilder::default();
+        builder.source.emulated = true;
+        let file = builder.intern(&format!("{folder}/train.py"));
+        let (train, main) = (builder.intern(function), builder.intern("main"));
+        let stacks: Vec<_> = lines
+            .iter()
+            .map(|&line| {
+                builder.python.intern(&[
+                    PythonFrame { file, function: train, line },
+                    PythonFrame { file, function: main, line: line + 100 },
+                ])
+            })
+            .collect();
+        let mut process = builder.process(1);
+        let mut thread = process.thread(1);
+        for step in 0..4u64 {
+            let start = step * 1_000;
+            thread.push(start + 1, &format!("step {step}"), None);
+            for (index, &python) in stacks.iter().enumerate() {
+                let start = start + 10 * index as u64 + 10;
+                thread.call(
+                    "cudaDeviceSynchronize",
+                    start,
+                    start + 5,
+                    CallData { python, ..CallData::default() },
+                );
+            }
+            thread.pop(start + 900);
+        }
+        let audit = audit(&builder.finish(), &AuditOptions::default());
+        audit.reconcile().unwrap();
+        audit
+    }
+
+    fn fingerprints(audit: &Audit) -> Vec<&str> {
+        let mut all: Vec<&str> = audit.sites.iter().map(|site| site.fingerprint.as_str()).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn a_fingerprint_survives_moved_lines_and_another_machine() {
+        let here = run("/home/me/project", &[10], "train");
+        assert_eq!(here.sites.len(), 1);
+        assert_eq!((here.sites[0].waits, here.sites[0].ordinary_waits), (4, 2));
+        assert_eq!(fingerprints(&here), fingerprints(&run("/mnt/other", &[77], "train")));
+        assert_ne!(fingerprints(&here), fingerprints(&run("/home/me/project", &[10], "train_fast")));
+    }
+
+    #[test]
+    fn two_waits_in_one_function_stay_two_whatever_moves() {
+        let two = run("/a", &[10, 12], "train");
+        assert_eq!(two.sites.len(), 2);
+        assert_eq!(fingerprints(&two), fingerprints(&run("/a", &[20, 29], "train")));
+        let mut in_order: Vec<(u32, u32)> =
+            two.sites.iter().map(|site| (site.place().unwrap().line, site.ordinal)).collect();
+        in_order.sort_unstable();
+        assert_eq!(in_order, [(10, 0), (12, 1)]);
+        // The same line twice is one place.
+        assert_eq!(run("/a", &[10, 10], "train").sites.len(), 1);
+    }
+
+    #[test]
+    fn a_hash_that_baselines_rely_on_does_not_change_by_accident() {
+        assert_eq!(super::fingerprint("", 0), super::fingerprint("", 0));
+        assert_ne!(super::fingerprint("a", 0), super::fingerprint("a", 1));
+        assert_eq!(super::fingerprint("site/1", 0).len(), 16);
+        assert_eq!(super::fingerprint("site/1", 0), KNOWN);
+    }
+
+    /// FNV-1a and mixing, computed by a second implementation.
+    const KNOWN: &str = "140073c79f76b8ca";
 }

@@ -600,3 +600,318 @@ fn copy_kind(direction: CopyDirection) -> WaitKind {
         CopyDirection::Unknown => WaitKind::Unclassified,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CallData, DeviceOp, SpanKind as Kind, ThreadBuilder, TraceBuilder};
+
+    struct Anywhere;
+
+    impl SamePlace for Anywhere {
+        fn same_function(&mut self, _: &Call, _: &Call) -> bool {
+            true
+        }
+    }
+
+    struct Elsewhere;
+
+    impl SamePlace for Elsewhere {
+        fn same_function(&mut self, _: &Call, _: &Call) -> bool {
+            false
+        }
+    }
+
+    /// The waits of one thread, as (kind, rule, number of calls).
+    fn waits(emulated: bool, fill: impl FnOnce(&mut ThreadBuilder<'_>)) -> Vec<(WaitKind, Rule, u64)> {
+        let mut builder = TraceBuilder::default();
+        builder.source.emulated = emulated;
+        fill(&mut builder.process(1).thread(1));
+        find(&builder.finish(), &mut Anywhere)
+            .iter()
+            .map(|wait| (wait.kind, wait.rule, wait.calls.count()))
+            .collect()
+    }
+
+    /// One call of 10 us on stream 0 of a trace.
+    fn alone(emulated: bool, api: &str, host_ns: u64, data: CallData) -> Option<(WaitKind, Rule)> {
+        let found = waits(emulated, |thread| thread.call(api, 1_000, 1_000 + host_ns, data));
+        assert!(found.len() <= 1);
+        found.first().map(|&(kind, rule, _)| (kind, rule))
+    }
+
+    fn copy(direction: CopyDirection, from: MemoryKind, to: MemoryKind, bytes: u64) -> CallData {
+        CallData { direction, from, to, bytes, ..CallData::default() }
+    }
+
+    use CopyDirection::{DeviceToDevice, DeviceToHost, HostToDevice, HostToHost};
+    use MemoryKind::{Device, Managed, Pageable, Pinned};
+    use WaitKind::{DeviceToHostRead, HostToDeviceWrite, MemoryManagement, ModuleLoad, StreamSync};
+
+    const QUICK: u64 = 10_000;
+
+    #[test]
+    fn each_row_of_the_table_for_emulated_traces() {
+        let object = || CallData { object: 0x7000, ..CallData::default() };
+        let none = CallData::default;
+        for (api, data, expected) in [
+            ("cuStreamSynchronize", none(), Some(StreamSync)),
+            ("cudaEventSynchronize", none(), Some(WaitKind::EventSync)),
+            ("cuCtxSynchronize_v2", none(), Some(WaitKind::DeviceSync)),
+            ("cudaDeviceReset", none(), Some(WaitKind::DeviceSync)),
+            ("cudaStreamWaitEvent", none(), None),
+            ("cudaEventQuery", none(), None),
+            ("cuMemcpyDtoH_v2", copy(DeviceToHost, Device, Pinned, 4), Some(DeviceToHostRead)),
+            ("cuMemcpyHtoD_v2", copy(HostToDevice, Pageable, Device, 4), Some(HostToDeviceWrite)),
+            ("cudaMemcpy", copy(HostToHost, Pageable, Pageable, 4), Some(StreamSync)),
+            ("cuMemcpyDtoD_v2", copy(DeviceToDevice, Device, Device, 4), None),
+            ("cudaMemcpyAsync", copy(DeviceToHost, Device, Pageable, 4), Some(DeviceToHostRead)),
+            ("cudaMemcpyAsync", copy(DeviceToHost, Device, Pinned, 4), None),
+            ("cudaMemcpyAsync", copy(HostToDevice, Pageable, Device, 65_536), None),
+            ("cudaMemcpyAsync", copy(HostToDevice, Pageable, Device, 65_537), Some(HostToDeviceWrite)),
+            ("cudaMemcpyAsync", copy(HostToDevice, Pinned, Device, 1 << 30), None),
+            ("cudaMemcpyAsync", copy(HostToDevice, Managed, Device, 1 << 30), None),
+            ("cudaMemcpyAsync", copy(HostToHost, Pinned, Pinned, 4), Some(StreamSync)),
+            ("hipMemcpyWithStream", copy(DeviceToHost, Device, Pageable, 4), Some(DeviceToHostRead)),
+            ("cuMemFree_v2", object(), Some(MemoryManagement)),
+            ("cuMemFree_v2", none(), None),
+            ("cuMemFreeHost", object(), Some(MemoryManagement)),
+            ("cuMemHostUnregister", object(), Some(MemoryManagement)),
+            ("cuMemAlloc_v2", none(), None),
+            ("cuMemHostAlloc", none(), None),
+            ("cuMemFreeAsync", object(), None),
+            ("cuModuleLoadData", none(), Some(ModuleLoad)),
+            ("cuModuleGetFunction", none(), None),
+            ("cuLaunchKernel", none(), None),
+            ("cuGraphLaunch", none(), None),
+            ("cuLaunchHostFunc", none(), None),
+            ("cuSomethingNew", none(), None),
+        ] {
+            let shown = format!("{api} {data:?}");
+            // The time must not matter: an emulated call may take as long as it likes.
+            for host_ns in [0, QUICK, 10_000_000_000] {
+                let found = alone(true, api, host_ns, data.clone()).map(|(kind, _)| kind);
+                assert_eq!(found, expected, "{shown} for {host_ns} ns");
+            }
+        }
+    }
+
+    #[test]
+    fn in_a_measured_trace_a_call_that_may_wait_is_one_when_it_held_the_host() {
+        let none = CallData::default;
+        let small_upload = || copy(HostToDevice, Pageable, Device, 4);
+        for (api, data, host_ns, expected) in [
+            ("cudaMalloc", none(), QUICK, None),
+            ("cudaMalloc", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Rule::MemoryManagement))),
+            ("cudaFree", none(), QUICK, None),
+            ("cudaFree", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Rule::MemoryManagement))),
+            ("cuModuleLoadData", none(), QUICK, None),
+            ("cuLibraryGetKernel", none(), HELD_MANAGEMENT_NS, Some((ModuleLoad, Rule::ModuleLoad))),
+            ("cudaMemcpyAsync", small_upload(), QUICK, None),
+            ("cudaMemcpyAsync", small_upload(), HELD_COPY_NS, Some((HostToDeviceWrite, Rule::PageableCopy))),
+            ("cudaMemcpy", small_upload(), QUICK, None),
+            (
+                "cudaMemcpy",
+                copy(HostToDevice, Pinned, Device, 4),
+                QUICK,
+                Some((HostToDeviceWrite, Rule::SynchronousCopy)),
+            ),
+            (
+                "cudaMemcpyAsync",
+                copy(DeviceToHost, Device, Pageable, 4),
+                QUICK,
+                Some((DeviceToHostRead, Rule::PageableCopy)),
+            ),
+            ("cudaMemcpyAsync", copy(DeviceToHost, Device, Pinned, 4), HELD_COPY_NS, None),
+            (
+                "cudaMemcpyAsync",
+                copy(DeviceToHost, Device, Managed, 4),
+                HELD_COPY_NS,
+                Some((DeviceToHostRead, Rule::HeldByDevice)),
+            ),
+            ("cuStreamSynchronize", none(), 0, Some((StreamSync, Rule::ExplicitSync))),
+            ("cudaLaunchKernel", none(), 10_000_000, None),
+        ] {
+            let shown = format!("{api} {data:?} for {host_ns} ns");
+            assert_eq!(alone(false, api, host_ns, data), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_pageable_upload_is_no_wait_when_its_copy_began_after_the_call_had_returned() {
+        for (copy_start_ns, expected) in [(5_000, 1), (900_000, 0)] {
+            let mut builder = TraceBuilder::default();
+            let mut process = builder.process(1);
+            process.device_op(DeviceOp {
+                start_ns: copy_start_ns,
+                end_ns: copy_start_ns + 10,
+                kind: DeviceOpKind::Copy,
+                correlation: 7,
+                direction: HostToDevice,
+                from: Pageable,
+                to: Device,
+                ..DeviceOp::default()
+            });
+            let data = CallData { correlation: 7, bytes: 1 << 20, ..CallData::default() };
+            process.thread(1).call("cudaMemcpyAsync", 1_000, 1_000 + HELD_COPY_NS, data);
+            assert_eq!(find(&builder.finish(), &mut Anywhere).len(), expected, "copy at {copy_start_ns}");
+        }
+    }
+
+    fn read_data(stream: StreamId) -> CallData {
+        CallData { stream, ..copy(DeviceToHost, Device, Pinned, 4) }
+    }
+
+    #[test]
+    fn a_copy_and_the_sync_of_its_stream_are_one_wait_of_two_calls() {
+        let stream = StreamId(0);
+        let sync = || CallData { stream, ..CallData::default() };
+        let pair = [(DeviceToHostRead, Rule::CopyThenSync, 2)];
+        let found = waits(true, |thread| {
+            thread.call("cudaMemcpyAsync", 10, 20, read_data(stream));
+            // An event record is no work.
+            thread.call("cudaEventRecord", 21, 22, sync());
+            thread.call("cudaStreamSynchronize", 30, 40, sync());
+        });
+        assert_eq!(found, pair);
+        // A pageable copy has waited already; it is still one operation.
+        let found = waits(true, |thread| {
+            let data = CallData { stream, ..copy(DeviceToHost, Device, Pageable, 4) };
+            thread.call("cudaMemcpyAsync", 10, 20, data);
+            thread.call("cudaStreamSynchronize", 30, 40, sync());
+        });
+        assert_eq!(found, pair);
+        let found = waits(true, |thread| {
+            let data = CallData { stream, ..copy(HostToDevice, Pageable, Device, 8) };
+            thread.call("cudaMemcpyAsync", 10, 20, data);
+            thread.call("cudaStreamSynchronize", 30, 40, sync());
+            thread.call("cudaStreamSynchronize", 50, 60, sync());
+        });
+        assert_eq!(found, [(HostToDeviceWrite, Rule::CopyThenSync, 2), (StreamSync, Rule::ExplicitSync, 1)]);
+    }
+
+    #[test]
+    fn a_copy_and_a_sync_that_do_not_belong_together_are_not_joined() {
+        let (a, b) = (StreamId(0), StreamId(1));
+        let on = |stream| CallData { stream, ..CallData::default() };
+        let alone = [(StreamSync, Rule::ExplicitSync, 1)];
+        let other_stream = waits(true, |thread| {
+            thread.call("cudaMemcpyAsync", 10, 20, read_data(a));
+            thread.call("cudaStreamSynchronize", 30, 40, on(b));
+        });
+        assert_eq!(other_stream, alone);
+        let work_between = waits(true, |thread| {
+            thread.call("cudaMemcpyAsync", 10, 20, read_data(a));
+            thread.call("cuMemsetD8Async", 21, 22, on(a));
+            thread.call("cudaStreamSynchronize", 30, 40, on(a));
+        });
+        assert_eq!(work_between, alone);
+        let other_range = waits(true, |thread| {
+            thread.named_span(Kind::Range, "log", 25, 45);
+            thread.call("cudaMemcpyAsync", 10, 20, read_data(a));
+            thread.call("cudaStreamSynchronize", 30, 40, on(a));
+        });
+        assert_eq!(other_range, alone);
+        let mut builder = TraceBuilder::default();
+        builder.source.emulated = true;
+        let mut process = builder.process(1);
+        let mut thread = process.thread(1);
+        thread.call("cudaMemcpyAsync", 10, 20, read_data(a));
+        thread.call("cudaStreamSynchronize", 30, 40, on(a));
+        let other_function = find(&builder.finish(), &mut Elsewhere);
+        assert_eq!((other_function.len(), other_function[0].kind), (1, StreamSync));
+    }
+
+    #[test]
+    fn operators_around_each_call_do_not_part_a_copy_from_its_sync() {
+        let stream = StreamId(0);
+        let found = waits(true, |thread| {
+            thread.named_span(Kind::Range, "step", 0, 100);
+            thread.named_span(Kind::Op, "aten::copy_", 5, 25);
+            thread.call("cudaMemcpyAsync", 10, 20, read_data(stream));
+            thread.call("cudaStreamSynchronize", 30, 40, CallData { stream, ..CallData::default() });
+        });
+        assert_eq!(found, [(DeviceToHostRead, Rule::CopyThenSync, 2)]);
+    }
+
+    #[test]
+    fn failed_calls_did_nothing() {
+        let failed = || CallData { effect: CallEffect::Failed, ..CallData::default() };
+        let found = waits(true, |thread| {
+            thread.call("cudaStreamSynchronize", 10, 20, failed());
+            thread.call(
+                "cudaMemcpyAsync",
+                30,
+                40,
+                CallData { effect: CallEffect::Failed, ..read_data(StreamId(0)) },
+            );
+            thread.call(
+                "cudaStreamSynchronize",
+                50,
+                60,
+                CallData { stream: StreamId(0), ..CallData::default() },
+            );
+        });
+        assert_eq!(found, [(StreamSync, Rule::ExplicitSync, 1)]);
+    }
+
+    #[test]
+    fn ten_misses_in_a_row_are_a_polling_loop_and_anything_between_breaks_it() {
+        let query = |object| CallData { object, not_ready: 1, ..CallData::default() };
+        let loop_of = |count: u64, interrupted: bool| {
+            waits(true, |thread| {
+                for index in 0..count {
+                    if interrupted && index == count / 2 {
+                        thread.call("cuMemAlloc_v2", index * 10 + 1, index * 10 + 2, CallData::default());
+                    }
+                    thread.call("cudaEventQuery", index * 10 + 3, index * 10 + 4, query(1));
+                }
+            })
+        };
+        assert_eq!(loop_of(9, false), []);
+        assert_eq!(loop_of(10, false), [(WaitKind::Polling, Rule::PollingLoop, 10)]);
+        assert_eq!(loop_of(18, true), []);
+        let many_objects = waits(true, |thread| {
+            (0..40).for_each(|index| {
+                thread.call("cudaEventQuery", index * 10, index * 10 + 1, query(index % 4))
+            });
+        });
+        assert_eq!(many_objects, []);
+    }
+
+    #[test]
+    fn a_full_launch_queue_is_a_wait_of_the_thread_that_launched() {
+        let mut builder = TraceBuilder::default();
+        let mut process = builder.process(1);
+        process.thread(1).call("cudaLaunchKernel", 5, 8, CallData::default());
+        process.thread(2).call(
+            "cudaLaunchKernel",
+            10,
+            90,
+            CallData { correlation: 3, ..CallData::default() },
+        );
+        process.overhead(crate::model::Overhead {
+            start_ns: 20,
+            end_ns: 80,
+            tid: 0,
+            correlation: 3,
+            kind: OverheadKind::CommandBufferFull,
+        });
+        let found = find(&builder.finish(), &mut Anywhere);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].kind, found[0].thread, found[0].blocked_ns),
+            (WaitKind::LaunchQueueFull, 1, Some(60))
+        );
+        assert_eq!(found[0].calls, Calls::One(0));
+    }
+
+    #[test]
+    fn a_call_that_never_returned_is_a_wait_without_a_time() {
+        let mut builder = TraceBuilder::default();
+        let mut process = builder.process(1);
+        process.thread(1).call("cudaMalloc", 10, OPEN, CallData::default());
+        let found = find(&builder.finish(), &mut Anywhere);
+        assert_eq!((found[0].kind, found[0].blocked_ns, found[0].unfinished), (MemoryManagement, None, true));
+    }
+}

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::{Audit, advice};
-use crate::audit::{Frame, Site, SiteStatus, Verdict, plural};
+use crate::audit::{Frame, Site, SiteStatus, Verdict, WaitKind, plural};
 
 /// How to write for the reader's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const MOST_LINES: usize = 20;
 /// The report as text, ending with a newline. The same audit, sources and style always give the same bytes.
 #[must_use]
 pub fn text(audit: &Audit, style: TextStyle) -> String {
-    let mut writer = Writer { out: String::new(), style, sources: HashMap::new() };
+    let mut writer = Writer { out: String::new(), style, sources: HashMap::new(), explained: Vec::new() };
     writer.card(audit);
     writer.blocks(audit);
     writer.others(audit);
@@ -48,6 +48,8 @@ struct Writer {
     style: TextStyle,
     /// Lines of the files shown so far; `None` for files that can't be read.
     sources: HashMap<String, Option<Vec<String>>>,
+    /// Kinds that were explained already.
+    explained: Vec<WaitKind>,
 }
 
 const RED: Style = AnsiColor::Red.on_default().bold();
@@ -168,6 +170,10 @@ impl Writer {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), &value);
         }
+        if self.explained.contains(&site.kind) {
+            return;
+        }
+        self.explained.push(site.kind);
         for (name, value) in [("note", advice.meaning), ("help", advice.help)] {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), value);
@@ -251,7 +257,7 @@ impl Writer {
             (
                 "copies to the host",
                 format!(
-                    "{} of {} altogether, waiting or not",
+                    "{}, {} altogether, waiting or not",
                     totals.device_to_host_copies,
                     bytes(totals.device_to_host_bytes)
                 ),
@@ -356,10 +362,10 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
 /// The user's functions around the place, innermost first, a few of them.
 fn callers(site: &Site) -> String {
     let frames = if site.python.iter().any(|frame| frame.user) { &site.python } else { &site.native };
+    let place = site.place();
     let mut names: Vec<String> = frames
         .iter()
-        .filter(|frame| frame.user)
-        .skip(1)
+        .filter(|frame| frame.user && Some(*frame) != place)
         .map(|frame| match frame.line {
             0 => frame.function.clone(),
             line => format!("{} ({}:{line})", frame.function, frame.file),
@@ -378,7 +384,11 @@ fn place_text(site: &Site) -> String {
             (true, None) => site.apis.last().cloned().unwrap_or_else(|| "an unknown place".to_owned()),
         };
     };
-    let inside = if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
+    let inside = if frame.function.is_empty() || site.call_site.as_ref() == Some(frame) {
+        String::new()
+    } else {
+        format!(" in {}", frame.function)
+    };
     match (frame.file.is_empty(), frame.line) {
         (true, _) => format!(
             "{}{}",
