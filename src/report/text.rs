@@ -245,7 +245,13 @@ impl Writer {
             ),
             (
                 "per ordinary step",
-                format!("{:.2} on average, {} in all", totals.ordinary_waits_per_step, totals.ordinary_waits),
+                match audit.step_counts.ordinary {
+                    0 => "there was none".to_owned(),
+                    _ => {
+                        let average = number(totals.ordinary_waits_per_step);
+                        format!("{average} on average, {} in all", totals.ordinary_waits)
+                    }
+                },
             ),
             (
                 "elsewhere",
@@ -275,7 +281,13 @@ impl Writer {
     }
 
     fn notes(&mut self, audit: &Audit) {
-        let mut notes: Vec<String> = audit.problems.iter().map(|problem| problem.text.clone()).collect();
+        // What keeps the verdict from being "pass" stands in the card already.
+        let mut notes: Vec<String> = audit
+            .problems
+            .iter()
+            .map(|problem| problem.text.clone())
+            .filter(|text| !audit.reasons.contains(text))
+            .collect();
         if audit.source.emulated {
             notes.push(
                 "no GPU was there: no time is shown. Waits are recognised by the documented behaviour of each call; what \
