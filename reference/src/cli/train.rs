@@ -157,9 +157,6 @@ pub struct Plan {
 
 /// Turns options into a plan, reading the files that they name.
 pub fn plan(args: &TrainArgs) -> Result<Plan> {
-    if args.algorithm == Algorithm::Domino {
-        return Err(Error::new("--algorithm domino is not in this version; train with --algorithm dflash"));
-    }
     let tokenizer = args.tokenizer.as_deref().map_or(Ok(Tokenizer::Bytes), Tokenizer::open)?;
     let vocabulary = tokenizer.vocabulary().max(args.preset.published_vocabulary());
     let mut sizes = args.preset.sizes(vocabulary, tokenizer.mask_id());
@@ -238,6 +235,9 @@ fn open_target(args: &TrainArgs, sizes: &mut Sizes) -> Result<Target> {
 
 /// Trains as the options say.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
+    if args.algorithm == Algorithm::Domino {
+        return Err(Error::new("--algorithm domino is not in this version; train with --algorithm dflash"));
+    }
     let device = Device::open(args.gpu)?;
     check_fit(args, &device)?;
     let Plan { settings, target, source } = plan(args)?;
