@@ -79,7 +79,7 @@ impl Preset {
                 sequence: 64,
                 steps: 60,
                 log_every: 10,
-                learning_rate: 3e-3,
+                learning_rate: 1e-2,
             },
             Preset::Small => Sizes {
                 draft: Config {
@@ -93,7 +93,7 @@ impl Preset {
                 sequence: 256,
                 steps: 200,
                 log_every: 20,
-                learning_rate: 1e-3,
+                learning_rate: 3e-3,
             },
             Preset::Qwen3Eight => Sizes {
                 draft: Config {

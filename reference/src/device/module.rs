@@ -25,8 +25,7 @@ impl Module {
     pub fn load(context: &driver::Context, emulated: bool, all: &'static [&'static Kernel]) -> Result<Self> {
         let ptx = if emulated {
             register(all)?;
-            // The emulated device looks functions up by registered name and reads nothing from the image; still, give it PTX.
-            c".version 8.0\n.target sm_80\n.address_size 64\n".to_owned()
+            declarations(all)?
         } else {
             let architecture = format!("compute_{}", context.compute_capability()?);
             compile(&kernels::cuda_source(all), &architecture)?
@@ -46,6 +45,14 @@ impl Module {
             .copied()
             .ok_or_else(|| Error::misuse(format!("kernel {} is not in the registry", kernel.name)))
     }
+}
+
+/// PTX that declares every kernel and holds no code: what the emulated device needs to know of a module.
+fn declarations(all: &[&Kernel]) -> Result<CString> {
+    let entries: String =
+        all.iter().map(|kernel| format!(".visible .entry {}() {{ ret; }}\n", kernel.name)).collect();
+    CString::new(format!(".version 8.0\n.target sm_80\n.address_size 64\n{entries}"))
+        .map_err(|_| Error::misuse("kernel name with a NUL"))
 }
 
 fn register(all: &'static [&'static Kernel]) -> Result<()> {

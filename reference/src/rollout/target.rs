@@ -85,7 +85,9 @@ impl Target {
         // Embeddings of unit size per element: what the first norm would make of any other size.
         let embedding: Vec<f32> =
             matrix(shape.vocabulary, h).into_iter().map(|value| value * (h as f32).sqrt()).collect();
-        let head = Some(matrix(shape.vocabulary, h));
+        // Twice as large as a fresh head: the draft's hidden states are normalised, and with a small head no direction of
+        // theirs could be sure of a token.
+        let head = Some(matrix(shape.vocabulary, h).into_iter().map(|value| value * 2.0).collect());
         let layers = (0..shape.layers)
             .map(|_| Layer {
                 attention_norm: vec![1.0; h],
