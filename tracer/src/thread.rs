@@ -157,3 +157,24 @@ fn thread_name(name: &mut [u8; 16]) -> usize {
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     name.iter().position(|byte| *byte == 0).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_inside_of_the_tracer_is_not_let_in_again() {
+        assert_eq!(with(|_| with(|_| "inner")), Some(None));
+        assert_eq!(with(|_| "later"), Some("later"));
+    }
+
+    #[test]
+    fn each_domain_has_levels_of_its_own() {
+        with(|thread| {
+            let (one, two) = (DomainId(1), DomainId(2));
+            assert_eq!([thread.push(one), thread.push(one), thread.push(two)], [0, 1, 0]);
+            assert_eq!([thread.pop(one), thread.pop(one), thread.pop(one)], [Some(1), Some(0), None]);
+            assert_eq!([thread.pop(two), thread.pop(DomainId(3))], [Some(0), None]);
+        });
+    }
+}

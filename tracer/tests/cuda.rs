@@ -229,16 +229,27 @@ fn records_keep_their_numbers_and_those_that_say_nothing_are_left_out() {
     let mut copies = Vec::new();
     let mut syncs = Vec::new();
     let mut overheads = Vec::new();
+    let mut sets = Vec::new();
+    let mut kernels = Vec::new();
     for record in records(&log) {
         match record {
             Record::Memcpy(copy) => copies.push(copy),
             Record::Synchronization(sync) => syncs.push(sync),
             Record::Overhead(overhead) => overheads.push(overhead),
+            Record::Memset(set) => sets.push(set),
+            Record::Kernel(kernel) => kernels.push(kernel),
             _ => {}
         }
     }
-    assert_eq!(copies.len(), 2);
-    let (pageable, pinned) = (&copies[0], &copies[1]);
+    assert_eq!(copies.len(), 3);
+    let (pageable, pinned, peer) = (&copies[0], &copies[1], &copies[2]);
+    assert_eq!((peer.copy_kind, peer.correlation), (10, 15));
+    assert_eq!(sets.len(), 1);
+    assert_eq!((sets[0].bytes, sets[0].memory_kind, sets[0].flags, sets[0].correlation), (64, 2, 1, 16));
+    assert_eq!(kernels.len(), 1);
+    assert_eq!(log.str(kernels[0].name), Some(&b"a_kernel"[..]));
+    assert_eq!((kernels[0].correlation, kernels[0].graph_node, kernels[0].graph), (17, 5, 6));
+    assert_eq!((kernels[0].start_cupti_ns, kernels[0].end_cupti_ns), (9, 10));
     assert_eq!((pageable.src_kind, pageable.dst_kind, pageable.flags), (3, 1, 1));
     assert_eq!((pageable.bytes, pageable.start_cupti_ns, pageable.end_cupti_ns), (4, 1000, 2000));
     assert_eq!((pageable.correlation, pageable.stream, pageable.context), (11, 7, 1));
@@ -262,6 +273,28 @@ fn what_cupti_dropped_or_garbled_is_counted() {
     assert_eq!(log.header().losses, [(LossReason::Unreadable, 1)]);
 }
 
+/// The pause is what is tested: records are asked for once a second, from the end of a wait.
+#[test]
+fn a_killed_program_has_lost_no_records_older_than_a_second() {
+    let log = run("killed-later").log();
+    assert_eq!(records(&log).filter(|record| matches!(record, Record::Memcpy(_))).count(), 3);
+    assert_eq!(calls(&log).len(), 2);
+}
+
+#[test]
+fn libraries_that_come_and_go_meanwhile_do_no_harm() {
+    let library = built().program.with_file_name(support::unique("library"));
+    compile("empty_library.c", &library, &["-shared", "-fPIC"]);
+    let mut traced = traced(&built().mock, "unload-storm");
+    traced.command.arg(&library);
+    let log = traced.run().assert_exit(3).log();
+    let calls = calls(&log);
+    assert_eq!(calls.len(), 300);
+    for call in calls {
+        assert_eq!(functions(&log, call.stack)[0], "runtime_stream_sync");
+    }
+}
+
 #[test]
 fn threads_that_call_at_once_lose_nothing() {
     let log = run("storm").assert_exit(3).log();
@@ -278,7 +311,7 @@ fn a_forked_child_records_its_calls_and_leaves_cupti_alone() {
     let logs = trace.logs();
     assert_eq!(logs.len(), 2);
     let copies = |log: &LogFile| records(log).filter(|record| matches!(record, Record::Memcpy(_))).count();
-    assert_eq!((calls(&logs[0]).len(), copies(&logs[0])), (1, 2));
+    assert_eq!((calls(&logs[0]).len(), copies(&logs[0])), (1, 3));
     assert_eq!((calls(&logs[1]).len(), copies(&logs[1])), (1, 0));
 }
 

@@ -184,6 +184,31 @@ fn children_write_logs_of_their_own_and_leave_the_parents_alone() {
 }
 
 #[test]
+fn children_forked_in_the_middle_of_other_threads_events_record_theirs() {
+    let trace = run("fork-storm");
+    trace.assert_exit(0);
+    let logs = trace.logs();
+    assert_eq!(logs.len(), 21);
+    for child in &logs[1..] {
+        assert_eq!(said(child), ["push child of a storm"]);
+        assert_eq!(end_of(child), Some((EndReason::Exit, 0)));
+        assert!(child.warnings().is_empty() && child.header().losses.is_empty());
+    }
+    assert_eq!(said(&logs[0]).len(), 4 * 1000 * 4);
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_its_files_and_its_log() {
+    let mut traced = Traced::new(&client());
+    let own_file = traced.directory.path().join("own-file");
+    traced.command.arg("close-all").arg(&own_file);
+    let trace = traced.run();
+    let log = trace.assert_exit(0).log();
+    assert_eq!(said(&log).len(), 1 + 2 * 20_000);
+    assert_eq!(std::fs::read(own_file).unwrap(), b"");
+}
+
+#[test]
 fn exec_begins_a_second_log_under_the_same_pid() {
     let trace = run("exec");
     trace.assert_exit(0);

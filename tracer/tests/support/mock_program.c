@@ -117,9 +117,30 @@ static void records(void) {
     record(&sync, sizeof sync);
     overhead_record overhead = { 17, 6 << 16, 2, { 1, 2, 0 }, 5000, 6000, 14, 0, 0 };
     record(&overhead, sizeof overhead);
+    copy.kind = 22; copy.copy_kind = 10; copy.correlation = 0;
+    ((uint32_t *)&copy)[15] = 15; // correlationId of a peer copy
+    record(&copy, sizeof copy);
+    struct { uint32_t kind, value; uint64_t bytes, start, end; uint32_t device, context, stream, correlation;
+        uint16_t flags, memory; uint32_t pad; uint64_t rest[4]; } set = { 2, 0, 64, 7, 8, 0, 1, 7, 16, 1, 2 };
+    record(&set, sizeof set);
+    struct { uint32_t kind, a[3]; uint64_t start, end, completed; uint32_t device, context, stream, shape[10], correlation;
+        uint64_t grid; const char *name; uint64_t c[4]; uint64_t node; uint32_t d, graph; uint64_t e[6]; } kernel = {
+        10, { 0 }, 9, 10, 10, 0, 1, 7, { 0 }, 17, 0, "a_kernel", { 0 }, 5, 0, 6 };
+    _Static_assert(sizeof set == 88 && sizeof kernel == 208, "strides of 12.8");
+    record(&kernel, sizeof kernel);
     uint32_t api[10] = { 5, 131 }, marker[14] = { 12 };
     record(api, sizeof api);
     record(marker, sizeof marker);
+}
+
+static volatile int stop;
+static void *load_and_unload(void *path) {
+    for (int i = 0; !stop; i++) {
+        void *library = dlopen(path, RTLD_NOW);
+        CHECK(library);
+        dlclose(library);
+    }
+    return NULL;
 }
 
 static void *storm(void *unused) {
@@ -173,6 +194,21 @@ int main(int argc, char **argv) {
         pthread_t ids[8];
         for (int i = 0; i < 8; i++) pthread_create(&ids[i], NULL, storm, NULL);
         for (int i = 0; i < 8; i++) pthread_join(ids[i], NULL);
+    }
+    if (!strcmp(mode, "unload-storm")) {
+        pthread_t loader;
+        pthread_create(&loader, NULL, load_and_unload, argv[3]);
+        for (int i = 0; i < 300; i++) runtime_stream_sync(0);
+        stop = 1;
+        pthread_join(loader, NULL);
+    }
+    if (!strcmp(mode, "killed-later")) {
+        records();
+        runtime_stream_sync(0);
+        usleep(1100000);
+        runtime_stream_sync(0);
+        CHECK(*flushes == 1);
+        raise(SIGKILL);
     }
     if (!strcmp(mode, "fork")) {
         runtime_stream_sync(0);

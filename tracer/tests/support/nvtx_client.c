@@ -2,8 +2,10 @@
 // the test that runs it.
 #define _GNU_SOURCE
 #include "nvtx.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -153,6 +155,26 @@ int main(int argc, char **argv) {
         waitpid(child, &status, 0);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 4);
         CHECK(pop() == 0);
+    }
+    if (!strcmp(mode, "fork-storm")) {
+        pthread_t ids[4];
+        for (long i = 0; i < 4; i++) pthread_create(&ids[i], NULL, storm, (void *)i);
+        for (int i = 0; i < 20; i++) {
+            pid_t child = fork();
+            if (child == 0) { push("child of a storm"); exit(0); }
+            int status;
+            CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        for (int i = 0; i < 4; i++) pthread_join(ids[i], NULL);
+    }
+    if (!strcmp(mode, "close-all")) {
+        push("before");
+        for (int fd = 3; fd < 1024; fd++) close(fd);
+        int mine = open(argv[2], O_RDWR | O_CREAT | O_TRUNC, 0600);
+        CHECK(mine >= 0);
+        for (int i = 0; i < 20000; i++) { push("after"); pop(); }
+        struct stat about;
+        CHECK(fstat(mine, &about) == 0 && about.st_size == 0);
     }
     if (!strcmp(mode, "exec")) {
         push("before");
