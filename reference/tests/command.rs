@@ -1,0 +1,230 @@
+//! The command as a user runs it, on the emulated device.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory in which the emulated device goes by the driver's name.
+fn driver_directory() -> tempfile::TempDir {
+    let program = Path::new(env!("CARGO_BIN_EXE_dflash-train"));
+    // Built along as a dev-dependency; cargo puts shared objects of dependencies there.
+    let emulator = program.parent().unwrap().join("deps/libsyncaudit_emulator.so");
+    assert!(emulator.exists(), "{} is missing", emulator.display());
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::os::unix::fs::symlink(&emulator, directory.path().join(name)).unwrap();
+    }
+    directory
+}
+
+/// A scratch directory and the command that runs in it.
+struct Bench {
+    driver: tempfile::TempDir,
+    work: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Bench { driver: driver_directory(), work: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dflash-train"));
+        command
+            .args(arguments.split_whitespace())
+            .current_dir(self.work.path())
+            .env("LD_LIBRARY_PATH", self.driver.path())
+            .env_remove("NVTX_INJECTION64_PATH")
+            .env_remove("CUDA_INJECTION64_PATH")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs to success; what it said on stderr.
+    fn succeed(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "dflash-train {arguments}: {}\n{said}", output.status);
+        assert!(output.stdout.is_empty() || arguments.starts_with("capture-check"));
+        said
+    }
+
+    /// Runs to failure; what it said on stderr.
+    fn fail(&self, arguments: &str, code: i32) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "dflash-train {arguments}\n{said}");
+        said
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    /// Step and loss of every line of a metrics file.
+    fn losses(&self, name: &str) -> Vec<(u64, f64)> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap();
+        text.lines()
+            .map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                for key in ["accuracy", "accuracy_denom", "grad_norm", "lr"] {
+                    assert!(line[key].is_f64(), "{key} in {line}");
+                }
+                (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap())
+            })
+            .collect()
+    }
+}
+
+const SHORT: &str = "--steps 6 --log-every 3 --schedule-steps 6";
+
+#[test]
+fn legacy_and_default_write_the_same_losses_for_every_step() {
+    let bench = Bench::new();
+    let said = bench.succeed(&format!("{SHORT} --metrics none.jsonl"));
+    bench.succeed(&format!("{SHORT} --metrics legacy.jsonl --waits legacy"));
+    assert_eq!(bench.losses("none.jsonl"), bench.losses("legacy.jsonl"));
+    assert_eq!(bench.losses("none.jsonl").iter().map(|line| line.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert!(said.contains("emulated: losses are real, times are not"), "{said}");
+    assert!(said.contains("step      3  loss") && said.contains("step      6  loss"), "{said}");
+    assert!(!said.contains('\r'), "progress belongs on a terminal only");
+}
+
+#[test]
+fn ctrl_c_ends_the_step_keeps_everything_and_the_run_goes_on_from_there() {
+    let bench = Bench::new();
+    let options = "--log-every 2 --schedule-steps 1000000";
+    let mut child = bench
+        .command(&format!("{options} --steps 1000000 --checkpoint state --metrics first.jsonl"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let log_line = lines.by_ref().map(|line| line.unwrap()).find(|line| line.starts_with("step"));
+    assert!(log_line.is_some(), "the run ended before its first log line");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+
+    let first = bench.losses("first.jsonl");
+    let done = first.len() as u64;
+    assert!(rest.last().unwrap().contains(&format!("stopped behind step {done} of")), "{rest:?}");
+    let ledger = std::fs::read_to_string(bench.path("state/acks.ledger")).unwrap();
+    assert_eq!(ledger.lines().count() as u64, done);
+
+    let steps = done + 4;
+    bench.succeed(&format!("{options} --steps {steps} --checkpoint state --metrics second.jsonl"));
+    bench.succeed(&format!("{options} --steps {steps} --metrics whole.jsonl"));
+    assert_eq!([first, bench.losses("second.jsonl")].concat(), bench.losses("whole.jsonl"));
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_last_checkpoint() {
+    let bench = Bench::new();
+    let options = "--log-every 1 --schedule-steps 1000000 --checkpoint-every 2 --checkpoint state";
+    let mut child =
+        bench.command(&format!("{options} --steps 1000000")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("step      5")), "the run ended early");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.succeed(&format!("{options} --steps 40 --metrics second.jsonl"));
+    bench.succeed("--log-every 1 --schedule-steps 1000000 --steps 40 --metrics whole.jsonl");
+    let (second, whole) = (bench.losses("second.jsonl"), bench.losses("whole.jsonl"));
+    assert!(!second.is_empty() && second.len() < 40, "resumed behind step {}", 40 - second.len());
+    assert!(whole.ends_with(&second));
+}
+
+#[test]
+fn own_text_and_jsonl_are_trained_on() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("a.txt"), "a man a plan a canal ".repeat(20)).unwrap();
+    std::fs::write(
+        bench.path("a.jsonl"),
+        "{\"prompt\": \"why does it wait?\", \"answer\": \"because of .item()\"}\n",
+    )
+    .unwrap();
+    bench.succeed(&format!("{SHORT} --data a.txt --metrics text.jsonl"));
+    bench.succeed(&format!("{SHORT} --data a.jsonl --metrics jsonl.jsonl"));
+    assert_ne!(bench.losses("text.jsonl"), bench.losses("jsonl.jsonl"));
+}
+
+#[test]
+fn recorded_features_replace_the_target() {
+    use safetensors::tensor::{Dtype, TensorView};
+    let bench = Bench::new();
+    let (rows, s, width) = (3, 64, 2 * 64);
+    let ids: Vec<u8> = (0..rows * s).flat_map(|i| (i as i64 % 256).to_le_bytes()).collect();
+    let hidden: Vec<u8> =
+        (0..rows * s * width).flat_map(|i| ((i % 97) as f32 / 97.0).to_le_bytes()).collect();
+    let mask: Vec<u8> = (0..rows * s).flat_map(|_| 1f32.to_le_bytes()).collect();
+    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).unwrap();
+    let tensors = [
+        ("input_ids", view(Dtype::I64, vec![rows, s], &ids)),
+        ("hidden_states", view(Dtype::F32, vec![rows, s, width], &hidden)),
+        ("loss_mask", view(Dtype::F32, vec![rows, s], &mask)),
+    ];
+    std::fs::write(bench.path("f.safetensors"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+    bench.succeed(&format!("{SHORT} --features f.safetensors --metrics none.jsonl"));
+    bench.succeed(&format!("{SHORT} --features f.safetensors --waits legacy --metrics legacy.jsonl"));
+    assert_eq!(bench.losses("none.jsonl"), bench.losses("legacy.jsonl"));
+    let said = bench.fail(&format!("{SHORT} --features f.safetensors --sequence 32"), 1);
+    assert!(said.contains("pass --sequence 64"), "{said}");
+}
+
+#[test]
+fn mistakes_are_answered_with_what_to_do() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("broken.safetensors"), b"\x10\0\0\0\0\0\0\0{").unwrap();
+    std::fs::write(bench.path("broken.jsonl"), "{").unwrap();
+    std::fs::create_dir(bench.path("broken.d")).unwrap();
+    std::fs::write(bench.path("broken.d/a.safetensors"), b"\x02\0\0\0\0\0\0\0[]").unwrap();
+    let cases = [
+        ("--waits item", 2, "use none, legacy, or a list of: metrics, anchors, scalars, acks, batch-copy"),
+        ("--steps 0", 2, "--steps"),
+        ("--preset huge", 2, "tiny"),
+        ("--algorithm domino", 1, "not in this version"),
+        ("--data nowhere.txt", 1, "cannot read the training data nowhere.txt"),
+        ("--data broken.jsonl", 1, "broken.jsonl, line 1"),
+        ("--features broken.safetensors", 1, "its header claims 16 bytes, but the file has 9"),
+        ("--features broken.d", 1, "not valid"),
+        ("--target .", 1, "config.json"),
+        ("--checkpoint /proc/nowhere", 1, "cannot make the checkpoint directory"),
+        ("--preset qwen3-8b", 1, "use --preset tiny or small, or --force"),
+    ];
+    for (arguments, code, expected) in cases {
+        let said = bench.fail(arguments, code);
+        assert!(said.contains(expected), "dflash-train {arguments} said: {said}");
+    }
+}
+
+#[test]
+fn the_default_step_can_be_captured_and_no_historical_wait_can() {
+    let bench = Bench::new();
+    let output = bench.run("capture-check");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("nothing in it waits"));
+    for waits in ["metrics", "anchors", "scalars", "acks", "batch-copy", "legacy"] {
+        let said = bench.fail(&format!("capture-check --waits {waits}"), 1);
+        assert!(said.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"), "{waits}: {said}");
+    }
+}
+
+#[test]
+fn without_a_driver_the_way_to_run_without_a_gpu_is_named() {
+    // SAFETY: only loads the library the driver would be; nothing of it is called.
+    #[allow(unsafe_code)]
+    if unsafe { libloading::Library::new("libcuda.so.1") }.is_ok() {
+        println!("skipped: this machine has a driver");
+        return;
+    }
+    let bench = Bench::new();
+    let output = bench.command("").env_remove("LD_LIBRARY_PATH").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("syncaudit run --device emulated -- dflash-train"), "{said}");
+}
