@@ -228,6 +228,10 @@ pub struct AuditArgs {
     #[arg(long, value_name = "PATTERN")]
     pub log_range: Option<Pattern>,
 
+    /// Judge the ranks that have a trace, even if other ranks of the job have none that can be read
+    #[arg(long)]
+    pub allow_missing_ranks: bool,
+
     /// Report, but let no verdict decide the exit status
     #[arg(long)]
     pub report_only: bool,

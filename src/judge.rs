@@ -32,6 +32,7 @@ pub fn options(args: &AuditArgs, recorded: Option<&StepOptions>) -> Result<Audit
         })?,
         None => AuditOptions::default(),
     };
+    options.allow_missing_ranks |= args.allow_missing_ranks;
     // What `run` wrote down was valid then; text that no longer parses is as good as absent.
     let parsed = |text: Option<&String>| text.and_then(|text| text.parse().ok());
     let rules = &mut options.steps;

@@ -5,6 +5,7 @@
 //! and at most one step, and the totals are the sums of the rows ([`Audit::reconcile`]).
 
 mod budget;
+mod inferred;
 mod options;
 mod sites;
 mod steps;
@@ -98,11 +99,13 @@ pub struct Audit {
 pub fn audit(trace: &Trace, options: &AuditOptions) -> Audit {
     let mut symbols = Symbols::new(trace, options.root.as_deref());
     let mut waits = waits::find(trace, &mut sites::Places::new(&mut symbols));
-    let (mut steps, source) = steps::find(trace, &options.steps);
+    let mut noticed = Vec::new();
+    let (mut steps, source) = steps::find(trace, &options.steps, &mut noticed);
     steps::assign(trace, &options.steps, &mut steps, &mut waits);
     let exceeded = budget::judge(&options.budget, &mut steps, &waits);
     let sites = sites::group(trace, &mut symbols, &steps, &exceeded, &mut waits);
-    let problems = symbols.into_problems();
+    let mut problems = symbols.into_problems();
+    problems.append(&mut noticed);
     verdict::judge(trace, options, verdict::Findings { steps, source, exceeded, waits, sites, problems })
 }
 

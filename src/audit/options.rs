@@ -16,6 +16,8 @@ pub struct AuditOptions {
     /// Directory that source paths are shown relative to; paths outside of it are shortened to their crate or file.
     /// `None`: the current directory.
     pub root: Option<PathBuf>,
+    /// Ranks without a (readable) trace are said, but leave the verdict to the others.
+    pub allow_missing_ranks: bool,
 }
 
 /// Which ranges are steps, and of what kind.

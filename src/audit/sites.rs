@@ -99,6 +99,8 @@ pub struct Site {
     pub most_per_step: u64,
     /// The trace ended while the host was waiting here.
     pub killed_here: bool,
+    /// Made by the tool that recorded the trace, not by the program.
+    pub by_recorder: bool,
     /// Waits per rank, for ranks that have any; empty for a job of one process.
     pub per_rank: Vec<(u32, u64)>,
 }
@@ -124,6 +126,7 @@ struct RawSite {
     last: ApiId,
     native: StackId,
     python: StackId,
+    by_recorder: bool,
     /// Index into the distinct contexts.
     context: usize,
 }
@@ -277,6 +280,7 @@ struct Draft {
     /// The user's functions, innermost first, repeats of a recursion once.
     functions: Vec<String>,
     detail: Detail,
+    by_recorder: bool,
 }
 
 /// What tells two waits of the same functions apart, in the order in which they are numbered.
@@ -292,8 +296,10 @@ impl Draft {
     /// The text that is hashed. Changing it changes every baseline there is: only with a new version in front.
     fn canonical(&self) -> String {
         let list = |items: &[String]| items.join("\u{1f}");
+        // A wait of the recording tool must not share a fingerprint with one of the program.
+        let recorder = if self.by_recorder { "\u{1e}recorder" } else { "" };
         format!(
-            "site/1\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}",
+            "site/1\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}{recorder}",
             self.kind.id(),
             list(&self.api_bases),
             self.op.as_deref().unwrap_or_default(),
@@ -361,6 +367,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             steps_with_waits: 0,
             most_per_step: 0,
             killed_here: false,
+            by_recorder: draft.by_recorder,
             per_rank: Vec::new(),
         })
         .collect()
@@ -416,6 +423,7 @@ impl<'a> RawSites<'a> {
             last: api(last),
             native: stack(|call| call.native),
             python: stack(|call| call.python),
+            by_recorder: wait.by_recorder,
             context,
         };
         let next = self.sites.len();
@@ -521,6 +529,7 @@ impl<'a> RawSites<'a> {
             native,
             functions,
             detail,
+            by_recorder: site.by_recorder,
         }
     }
 }

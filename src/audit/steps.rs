@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
+use super::inferred;
 use super::options::{Pattern, StepRules, stem, trailing_number};
 use super::waits::Wait;
-use crate::model::{FreeRange, OPEN, Process, Span, SpanKind, StrId, Thread, Trace};
+use crate::model::{FreeRange, OPEN, Problem, ProblemKind, Process, Span, SpanKind, StrId, Thread, Trace};
 
 /// Kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +84,7 @@ pub struct Step {
 }
 
 /// Finds the steps of all processes.
-pub(super) fn find(trace: &Trace, rules: &StepRules) -> (Vec<Step>, StepSource) {
+pub(super) fn find(trace: &Trace, rules: &StepRules, problems: &mut Vec<Problem>) -> (Vec<Step>, StepSource) {
     let default_steps = Pattern::default_steps();
     let pattern = rules.pattern.as_ref().unwrap_or(&default_steps);
     let mut step_names = Names::new(trace, pattern);
@@ -91,9 +92,22 @@ pub(super) fn find(trace: &Trace, rules: &StepRules) -> (Vec<Step>, StepSource) 
     let mut log_names = Names::new(trace, rules.log_range.as_ref().unwrap_or(&default_log));
     let mut steps = Vec::new();
     let mut source = StepSource::None;
-    for (process_index, process) in trace.processes.iter().enumerate() {
+    let marked: Vec<Vec<Candidate>> = trace
+        .processes
+        .iter()
+        .map(|process| of_process(process, &mut step_names, rules.pattern.is_some()))
+        .collect();
+    // A process without steps beside one that has some is a helper. Only a job that marks no step at all is looked at for
+    // repetition.
+    let infer = rules.pattern.is_none() && marked.iter().all(Vec::is_empty);
+    for (process_index, (process, mut candidates)) in trace.processes.iter().zip(marked).enumerate() {
         let log_ranges = LogRanges::of(process, &mut log_names);
-        let candidates = of_process(process, &mut step_names, rules.pattern.is_some());
+        if infer && let Some(inferred) = inferred::steps(trace, process) {
+            source = StepSource::Inferred;
+            problems.push(said_to_be_inferred(process, &inferred));
+            candidates =
+                inferred.steps.iter().map(|&step| Candidate::inferred(step, inferred.thread)).collect();
+        }
         for (index, candidate) in candidates.iter().enumerate() {
             if source == StepSource::None {
                 let name = stem(trace.str(candidate.name));
@@ -128,6 +142,20 @@ pub(super) fn find(trace: &Trace, rules: &StepRules) -> (Vec<Step>, StepSource) 
     (steps, source)
 }
 
+/// Tells that steps are a guess, and how to have them for certain.
+fn said_to_be_inferred(process: &Process, inferred: &inferred::Inferred) -> Problem {
+    let of = process.rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));
+    Problem::new(
+        ProblemKind::Note,
+        format!(
+            "no range is marked as a step: {} steps{of} were inferred from {}. Name the range of one step with --steps to be \
+             certain",
+            inferred.steps.len(),
+            inferred.by
+        ),
+    )
+}
+
 /// Whether names match a pattern, each distinct name looked at once.
 struct Names<'a> {
     trace: &'a Trace,
@@ -151,6 +179,12 @@ struct Candidate {
     payload: Option<i64>,
     name: StrId,
     thread: Option<u32>,
+}
+
+impl Candidate {
+    fn inferred((start_ns, end_ns): (u64, u64), thread: u32) -> Self {
+        Self { start_ns, end_ns, payload: None, name: StrId::NONE, thread: Some(thread) }
+    }
 }
 
 /// The steps of a process, by start. Operators count only when the user names them: a framework has many of its own that
@@ -276,7 +310,7 @@ pub(super) fn assign(trace: &Trace, rules: &StepRules, steps: &mut [Step], waits
     let mut log_names = Names::new(trace, rules.log_range.as_ref().unwrap_or(&default_log));
     let log_ranges: Vec<LogRanges> =
         trace.processes.iter().map(|process| LogRanges::of(process, &mut log_names)).collect();
-    for wait in waits {
+    for wait in waits.iter_mut().filter(|wait| !wait.by_recorder) {
         let first = steps.partition_point(|step| step.process < wait.process);
         let until = first
             + steps[first..]

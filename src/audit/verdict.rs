@@ -180,7 +180,11 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
     let mut doubt = |reason: String, next: Option<&str>| {
         doubts.push(Doubt { reason, next: next.map(str::to_owned) });
     };
-    for problem in problems.iter().filter(|problem| problem.kind.hides_waits()) {
+    let counts_here = |problem: &&Problem| {
+        problem.kind.hides_waits()
+            && !(options.allow_missing_ranks && problem.kind == ProblemKind::MissingRank)
+    };
+    for problem in problems.iter().filter(counts_here) {
         doubt(problem.text.clone(), None);
     }
     let cuda_seen = trace.processes.iter().any(|process| {

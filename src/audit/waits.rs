@@ -130,6 +130,8 @@ pub struct Wait {
     pub in_log_range: bool,
     /// The trace ended while the host was waiting.
     pub unfinished: bool,
+    /// Made by the tool that recorded the trace: shown, but in no step.
+    pub by_recorder: bool,
     /// Index into the audit's sites.
     pub site: u32,
 }
@@ -214,6 +216,7 @@ pub(super) fn find(trace: &Trace, places: &mut dyn SamePlace) -> Vec<Wait> {
                 place: (index_u32(process_index), index_u32(thread_index)),
                 waits: &mut waits,
                 last_on_stream: HashMap::new(),
+                last_stream: StreamId::NONE,
                 queries: None,
             };
             finder.run(places);
@@ -249,6 +252,7 @@ impl Wait {
             step: None,
             in_log_range: false,
             unfinished: false,
+            by_recorder: false,
             site: 0,
         }
     }
@@ -333,6 +337,9 @@ struct Finder<'a> {
     waits: &'a mut Vec<Wait>,
     /// The last recorded call that put work on a stream, and the wait that it already is.
     last_on_stream: HashMap<StreamId, (usize, Option<usize>)>,
+    /// The stream that this thread put work on last. Profilers record a synchronise without its stream: it is taken to be
+    /// about that one.
+    last_stream: StreamId,
     /// The run of queries that is going on: first, last call, how many answers were "not ready".
     queries: Option<(usize, usize, u64)>,
 }
@@ -352,7 +359,7 @@ impl Finder<'_> {
             self.end_queries();
             let alone = self.alone(call, api);
             if api.class == ApiClass::StreamSync && self.join_copy(index, places) {
-                self.last_on_stream.remove(&call.stream);
+                self.last_on_stream.remove(&self.synchronised_stream(call));
                 continue;
             }
             let wait = match alone {
@@ -375,6 +382,7 @@ impl Finder<'_> {
             blocked_ns: self.measured.then(|| call.host_ns()).flatten(),
             bytes: if is_copy { call.bytes } else { 0 },
             unfinished: call.end_ns == OPEN,
+            by_recorder: self.thread.recorder_from_ns.is_some_and(|from_ns| from_ns <= call.start_ns),
             ..Wait::at(self.place.0, self.place.1)
         });
         self.waits.len() - 1
@@ -386,6 +394,7 @@ impl Finder<'_> {
         match class {
             ApiClass::CopyAsync => {
                 self.last_on_stream.insert(call.stream, (index, wait));
+                self.last_stream = call.stream;
             }
             // A synchronous copy has waited already; a synchronise after it is an operation of its own.
             ApiClass::Copy
@@ -395,20 +404,29 @@ impl Finder<'_> {
             | ApiClass::StreamWaitEvent
             | ApiClass::Launch
             | ApiClass::GraphLaunch
-            | ApiClass::HostFunction
-            | ApiClass::StreamSync => {
+            | ApiClass::HostFunction => {
                 self.last_on_stream.remove(&call.stream);
+                self.last_stream = call.stream;
+            }
+            ApiClass::StreamSync => {
+                self.last_on_stream.remove(&self.synchronised_stream(call));
             }
             ApiClass::DeviceSync => self.last_on_stream.clear(),
             _ => {}
         }
     }
 
+    /// The stream that a stream synchronise is about.
+    fn synchronised_stream(&self, sync: &Call) -> StreamId {
+        if sync.stream == StreamId::NONE { self.last_stream } else { sync.stream }
+    }
+
     /// Makes one wait of a stream synchronise and the copy before it: same thread, same stream, nothing else put on
     /// the stream between, same innermost range, same function.
     fn join_copy(&mut self, index: usize, places: &mut dyn SamePlace) -> bool {
         let sync = &self.thread.calls[index];
-        let Some(&(copy_index, copy_wait)) = self.last_on_stream.get(&sync.stream) else { return false };
+        let stream = self.synchronised_stream(sync);
+        let Some(&(copy_index, copy_wait)) = self.last_on_stream.get(&stream) else { return false };
         let copy = &self.thread.calls[copy_index];
         let kind = match copy.direction {
             CopyDirection::DeviceToHost => WaitKind::DeviceToHostRead,

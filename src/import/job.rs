@@ -202,6 +202,7 @@ fn align(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
                     shift(&mut span.start_ns);
                     shift(&mut span.end_ns);
                 });
+                thread.recorder_from_ns.iter_mut().for_each(shift);
                 thread.calls.iter_mut().for_each(|call| {
                     shift(&mut call.start_ns);
                     shift(&mut call.end_ns);

@@ -116,6 +116,12 @@ impl TraceBuilder {
         id
     }
 
+    /// The name of an API function that was looked up before.
+    #[must_use]
+    pub fn api_name(&self, id: ApiId) -> &str {
+        id.get().and_then(|index| self.apis.get(index)).map_or("", |api| &api.name)
+    }
+
     /// The module with that path and build id.
     pub fn module(&mut self, path: &str, build_id: &[u8]) -> ModuleId {
         let module = Module { path: self.strings.intern(path), build_id: build_id.to_vec() };
@@ -180,7 +186,7 @@ impl TraceBuilder {
             process.device_ops.sort_by_key(|op| (op.start_ns, op.end_ns));
             process.free_ranges.sort_by_key(|range| (range.start_ns, range.end_ns));
             process.overheads.sort_by_key(|overhead| (overhead.start_ns, overhead.end_ns));
-            link_copies(&mut process);
+            link_device_work(&mut process);
             processes.push(process);
         }
         if backwards > 0 {
@@ -497,22 +503,34 @@ fn absorb(outer: &mut Call, inner: &Call) {
     }
 }
 
-/// Gives copies the direction, bytes, memory kinds and stream that the device's record of them shows.
-fn link_copies(process: &mut Process) {
-    let mut copies: HashMap<u32, usize> = HashMap::new();
+/// Gives calls what the device's record of their work shows: the stream, and for copies direction, bytes and memory
+/// kinds. Profilers record calls without their arguments.
+fn link_device_work(process: &mut Process) {
+    use super::DeviceOpKind::{Copy, StreamWait};
+    let mut works: HashMap<u32, usize> = HashMap::new();
     for (index, op) in process.device_ops.iter().enumerate() {
-        if op.kind == super::DeviceOpKind::Copy && op.correlation != 0 && op.graph_node == 0 {
-            // A batched copy has several records; the first stands for its direction.
-            copies.entry(op.correlation).or_insert(index);
+        if op.correlation == 0 || op.graph_node != 0 || op.kind == StreamWait {
+            continue;
+        }
+        // A batched copy has several records; the first stands for its direction. A copy says more than anything else.
+        let known = works.entry(op.correlation).or_insert(index);
+        if op.kind == Copy && process.device_ops[*known].kind != Copy {
+            *known = index;
         }
     }
-    if copies.is_empty() {
+    if works.is_empty() {
         return;
     }
     for call in process.threads.iter_mut().flat_map(|thread| &mut thread.calls) {
-        let Some(op) = copies.get(&call.correlation).map(|&index| &process.device_ops[index]) else {
+        let Some(op) = works.get(&call.correlation).map(|&index| &process.device_ops[index]) else {
             continue;
         };
+        if call.stream == StreamId::NONE {
+            call.stream = op.stream;
+        }
+        if op.kind != Copy {
+            continue;
+        }
         if call.direction == CopyDirection::Unknown {
             call.direction = op.direction;
         }
@@ -524,9 +542,6 @@ fn link_copies(process: &mut Process) {
         }
         if call.to == MemoryKind::Unknown {
             call.to = op.to;
-        }
-        if call.stream == StreamId::NONE {
-            call.stream = op.stream;
         }
     }
 }

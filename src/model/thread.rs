@@ -136,6 +136,9 @@ pub struct Thread {
     pub calls: Vec<Call>,
     /// Sorted by time.
     pub marks: Vec<Mark>,
+    /// From here on the calls are made by the tool that records the trace, not by the program: a profiler synchronises
+    /// the device when it stops.
+    pub recorder_from_ns: Option<u64>,
 }
 
 impl Thread {

@@ -212,6 +212,9 @@ impl Writer {
                     where_they_are.push(format!("{count} {word}"));
                 }
             }
+            if site.by_recorder {
+                where_they_are.push("made by the profiler itself, not by the program".to_owned());
+            }
             if site.log_waits_outside_range > 0 {
                 where_they_are.push(format!(
                     "{} of those on log steps outside of the log range",

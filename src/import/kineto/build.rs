@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use super::event::{Args, Event, Id};
 use super::json::{Text, integer, unescape};
 use super::names::{self, Category};
+use super::own;
 use super::places::Places;
 use super::reader::Sink;
 use crate::model::{
@@ -442,6 +443,9 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
         self.share_device_work();
         let places = std::mem::take(&mut self.places);
         places.finish(self.trace);
+        for process in self.processes() {
+            own::mark(self.trace, process, self.recording_end_ns);
+        }
     }
 
     fn pair_edges(&mut self) {

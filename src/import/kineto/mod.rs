@@ -9,6 +9,7 @@ mod build;
 mod event;
 mod json;
 mod names;
+mod own;
 mod places;
 mod reader;
 mod window;
