@@ -110,11 +110,19 @@ impl Site {
     /// innermost native frame, else the innermost frame with a line.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
-        let frames = || self.python.iter().chain(&self.call_site).chain(&self.native);
+        let frames = || self.python.iter().chain(self.at_call_site()).chain(&self.native);
         frames()
             .find(|frame| frame.user && frame.line > 0)
             .or_else(|| frames().find(|frame| frame.user))
             .or_else(|| frames().find(|frame| frame.line > 0))
+    }
+
+    /// What the innermost range names is where the range begins. The call itself is a little below, in a frame of the same
+    /// file, if there is one.
+    fn at_call_site(&self) -> Option<&Frame> {
+        let named = self.call_site.as_ref()?;
+        let below = |frame: &&Frame| frame.user && frame.file == named.file && frame.line >= named.line;
+        self.native.iter().find(below).or(Some(named))
     }
 }
 
@@ -505,7 +513,8 @@ impl<'a> RawSites<'a> {
         };
         let call_site = call_site(self.trace.str(context.call_site))
             .map(|(function, file, line)| symbols.written_place(file, line, function));
-        let mut functions: Vec<String> = user.iter().map(|frame| frame.function.clone()).collect();
+        let mut functions: Vec<String> =
+            user.iter().map(|frame| function_key(&frame.function, frame.module.is_empty())).collect();
         functions.dedup();
         let detail = if user.iter().copied().chain(&call_site).any(|frame| frame.line > 0) {
             Detail::Lines(call_site.iter().chain(user.iter().copied()).map(|frame| frame.line).collect())
@@ -534,6 +543,29 @@ impl<'a> RawSites<'a> {
     }
 }
 
+/// A function's name as fingerprints use it. Debug information gives full paths, or only last segments with type arguments, depending on
+/// how much of it there is and on what was inlined; the last segment alone is in all of them. Python's names are used as they are.
+fn function_key(name: &str, is_python: bool) -> String {
+    if is_python {
+        return name.to_owned();
+    }
+    let mut depth = 0usize;
+    let mut plain = String::new();
+    for c in name.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' if !plain.ends_with('-') => depth = depth.saturating_sub(1),
+            // Arguments of a C++ function.
+            '(' if depth == 0 => break,
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let last = plain.rsplit("::").find(|part| !part.is_empty()).unwrap_or(name);
+    let last = last.rsplit(' ').next().unwrap_or(last);
+    if last.starts_with('{') { "{closure}".to_owned() } else { last.to_owned() }
+}
+
 /// `read loss @ src/train.rs:88` -> name, file, line.
 fn call_site(name: &str) -> Option<(&str, &str, u32)> {
     let (function, place) = name.split_once(" @ ")?;
@@ -553,8 +585,8 @@ fn python_span(name: &str, symbols: &Symbols<'_>) -> Frame {
     }
 }
 
-/// Tells by the user's functions whether two calls belong to one operation: the chains of functions are equal, but for at most one
-/// helper at the inner end of each. Unknown stacks are taken to agree.
+/// Tells by the user's functions whether two calls belong to one operation: the chains of functions are equal, but for a few
+/// helpers at the inner end of each. Unknown stacks are taken to agree.
 pub(super) struct Places<'s, 'a> {
     symbols: &'s mut Symbols<'a>,
     known: HashMap<[StackId; 4], bool>,
@@ -581,6 +613,9 @@ impl SamePlace for Places<'_, '_> {
     }
 }
 
+/// A program's own layers between the function that wants a value and the calls of the driver: `read` -> `Stream::copy` -> `driver::copy`.
+const MOST_HELPERS: usize = 3;
+
 fn agree(a: &[Frame], b: &[Frame]) -> bool {
     // Outermost first, repeats of a recursion once.
     let chain = |frames: &[Frame]| {
@@ -591,7 +626,7 @@ fn agree(a: &[Frame], b: &[Frame]) -> bool {
     };
     let (a, b) = (chain(a), chain(b));
     let shared = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
-    a.is_empty() || b.is_empty() || (a.len() - shared <= 1 && b.len() - shared <= 1)
+    a.is_empty() || b.is_empty() || (a.len() - shared <= MOST_HELPERS && b.len() - shared <= MOST_HELPERS)
 }
 
 #[cfg(test)]
@@ -661,6 +696,41 @@ mod tests {
         assert_eq!(in_order, [(10, 0), (12, 1)]);
         // The same line twice is one place.
         assert_eq!(run("/a", &[10, 10], "train").sites.len(), 1);
+    }
+
+    #[test]
+    fn a_function_has_one_key_however_much_debug_information_there_is() {
+        for name in [
+            "dflash_train::device::stream::Stream::download_blocking",
+            "download_blocking<u32>",
+            "<dflash_train::Stream as dflash_train::Copy<T>>::download_blocking::<u32>",
+            "void device::Stream::download_blocking<unsigned int>(unsigned int*, int)",
+        ] {
+            assert_eq!(super::function_key(name, false), "download_blocking", "{name}");
+        }
+        assert_eq!(super::function_key("train::step::{{closure}}", false), "{closure}");
+        assert_eq!(super::function_key("{closure#0}", false), "{closure}");
+        assert_eq!(super::function_key("", false), "");
+        assert_eq!(super::function_key("Net.forward.<locals>.inner", true), "Net.forward.<locals>.inner");
+    }
+
+    fn chain(names: &[&str]) -> Vec<crate::audit::Frame> {
+        let frame = |name: &&str| crate::audit::Frame {
+            function: (*name).to_owned(),
+            user: true,
+            ..Default::default()
+        };
+        names.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn helpers_of_one_function_make_one_operation_and_distant_functions_do_not() {
+        let copy = chain(&["driver::copy", "Stream::copy", "read", "step", "main"]);
+        let sync = chain(&["driver::sync", "Stream::sync", "read", "step", "main"]);
+        assert!(super::agree(&copy, &sync));
+        let elsewhere = chain(&["driver::sync", "Stream::sync", "flush", "save", "epilogue", "main"]);
+        assert!(!super::agree(&copy, &elsewhere));
+        assert!(super::agree(&copy, &[]), "an unknown stack says nothing against it");
     }
 
     #[test]
