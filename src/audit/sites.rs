@@ -5,7 +5,7 @@
 //! of that, so the fingerprint survives moved lines and other machines. Two waits that differ only in lines (or, without
 //! lines, in addresses) are two sites with an ordinal each, counted in the order of their lines.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use super::budget::Exceeded;
 use super::options::stem;
@@ -163,7 +163,7 @@ pub(super) fn group(
     // Raw sites that look the same to a reader are one site.
     let mut drafts: Vec<Draft> = Vec::new();
     let mut draft_of_raw: Vec<usize> = Vec::with_capacity(raw.sites.len());
-    let mut known: HashMap<(String, Detail), usize> = HashMap::new();
+    let mut known: HashMap<(String, Detail), usize> = HashMap::default();
     for site in &raw.sites {
         let draft = raw.describe(site, symbols);
         let next = drafts.len();
@@ -174,7 +174,7 @@ pub(super) fn group(
         draft_of_raw.push(index);
     }
     let mut sites = number(drafts);
-    let mut per_step: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut per_step: HashMap<(usize, u32), u64> = HashMap::default();
     for (wait, raw) in waits.iter_mut().zip(raw_of_wait) {
         let index = draft_of_raw[raw];
         wait.site = u32::try_from(index).unwrap_or(u32::MAX);
@@ -333,7 +333,7 @@ pub(crate) fn fingerprint(canonical: &str, ordinal: u32) -> String {
 /// Makes sites of drafts; drafts with the same canonical text are numbered by their lines.
 fn number(drafts: Vec<Draft>) -> Vec<Site> {
     let canonicals: Vec<String> = drafts.iter().map(Draft::canonical).collect();
-    let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut groups: HashMap<&str, Vec<usize>> = HashMap::default();
     for (index, canonical) in canonicals.iter().enumerate() {
         groups.entry(canonical).or_default().push(index);
     }
@@ -398,11 +398,11 @@ impl<'a> RawSites<'a> {
         Self {
             trace,
             sites: Vec::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
             contexts: Vec::new(),
-            known_contexts: HashMap::new(),
+            known_contexts: HashMap::default(),
             names: Strings::default(),
-            clean: HashMap::new(),
+            clean: HashMap::default(),
         }
     }
 
@@ -594,7 +594,7 @@ pub(super) struct Places<'s, 'a> {
 
 impl<'s, 'a> Places<'s, 'a> {
     pub(super) fn new(symbols: &'s mut Symbols<'a>) -> Self {
-        Self { symbols, known: HashMap::new() }
+        Self { symbols, known: HashMap::default() }
     }
 }
 

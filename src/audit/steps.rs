@@ -5,7 +5,7 @@
 //! inside of a matching range is no step of its own. A wait belongs to the step of its process whose time covers the
 //! wait's start, on whatever thread it is: autograd threads work for the step of the main thread.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use super::inferred;
 use super::options::{Pattern, StepRules, stem, trailing_number};
@@ -165,7 +165,7 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn new(trace: &'a Trace, pattern: &'a Pattern) -> Self {
-        Self { trace, pattern, known: HashMap::new() }
+        Self { trace, pattern, known: HashMap::default() }
     }
 
     fn matches(&mut self, name: StrId) -> bool {

@@ -7,7 +7,7 @@
 //! documented table decides alone. A call that failed did nothing and is never a wait; a device-side wait
 //! (`cudaStreamWaitEvent`) and a single query aren't either. No call is part of two waits.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::model::{
     Api, ApiClass, Call, CallEffect, CopyDirection, DeviceOpKind, MemoryKind, OPEN, OverheadKind, Process,
@@ -215,7 +215,7 @@ pub(super) fn find(trace: &Trace, places: &mut dyn SamePlace) -> Vec<Wait> {
                 measured: trace.times_meaningful(),
                 place: (index_u32(process_index), index_u32(thread_index)),
                 waits: &mut waits,
-                last_on_stream: HashMap::new(),
+                last_on_stream: HashMap::default(),
                 last_stream: StreamId::NONE,
                 queries: None,
             };
@@ -266,9 +266,11 @@ struct DeviceSide<'a> {
 
 impl<'a> DeviceSide<'a> {
     fn of(process: &'a Process) -> Self {
-        let mut by_correlation: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut by_correlation: HashMap<u32, (u64, u64)> = HashMap::default();
         for op in &process.device_ops {
-            if op.kind == DeviceOpKind::Copy && op.correlation != 0 && op.graph_node == 0 {
+            // Only uploads from pageable memory are ever asked for.
+            let upload = op.direction == CopyDirection::HostToDevice && op.from == MemoryKind::Pageable;
+            if op.kind == DeviceOpKind::Copy && upload && op.correlation != 0 && op.graph_node == 0 {
                 let span = by_correlation.entry(op.correlation).or_insert((op.start_ns, op.end_ns));
                 *span = (span.0.min(op.start_ns), span.1.max(op.end_ns));
             }
@@ -299,7 +301,7 @@ fn queue_full(process: &Process) -> Vec<QueueFull> {
     if records().next().is_none() {
         return Vec::new();
     }
-    let mut calls: HashMap<u32, (usize, u32)> = HashMap::new();
+    let mut calls: HashMap<u32, (usize, u32)> = HashMap::default();
     for (thread, data) in process.threads.iter().enumerate() {
         for (index, call) in data.calls.iter().enumerate().filter(|(_, call)| call.correlation != 0) {
             calls.insert(call.correlation, (thread, index_u32(index)));

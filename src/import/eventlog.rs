@@ -4,13 +4,14 @@
 //! tracer itself complained about become problems that name the process. A call that was entered and never left is kept:
 //! the program ended inside of it. Must never let a damaged log count as a complete one.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use syncaudit_eventlog as log;
 use syncaudit_eventlog::{EndReason, LogFile, LossReason, NoteLevel, OpenError, Record, Warning, meta};
 
 use super::ImportError;
+use rustc_hash::FxHashMap as HashMap;
+
 use crate::model::{
     ApiId, CallData, CallEffect, CopyDirection, DeviceOp, DeviceOpKind, FreeRange, MemoryKind, ModuleId,
     NativeFrame, OPEN, Overhead, OverheadKind, Problem, ProblemKind, PythonFrame, StackId, StrId, StreamId,
@@ -187,14 +188,14 @@ fn read(file: &LogFile, trace: &mut TraceBuilder) {
         trace,
         process: index,
         modules: Vec::new(),
-        clock: Clock::of(file),
-        strings: HashMap::new(),
-        domains: HashMap::new(),
-        apis: HashMap::new(),
-        stacks: HashMap::new(),
-        py_stacks: HashMap::new(),
-        streams: HashMap::new(),
-        ranges: HashMap::new(),
+        clock_pairs: Vec::new(),
+        strings: HashMap::default(),
+        domains: HashMap::default(),
+        apis: HashMap::default(),
+        stacks: HashMap::default(),
+        py_stacks: HashMap::default(),
+        streams: HashMap::default(),
+        ranges: HashMap::default(),
         device_ops: Vec::new(),
         overheads: Vec::new(),
         lost_exits: 0,
@@ -245,18 +246,11 @@ struct Clock {
 }
 
 impl Clock {
-    fn of(file: &LogFile) -> Self {
-        let mut pairs: Vec<(u64, u64)> = Vec::new();
-        for record in file.threads().flat_map(|thread| thread.records()) {
-            if let Record::Clock(clock) = record
-                && clock.cupti_ns != 0
-            {
-                pairs.push((clock.cupti_ns, clock.monotonic_ns));
-            }
-        }
+    /// Of the pairs in a log, which may be none.
+    fn new(mut pairs: Vec<(u64, u64)>, header: &log::Header) -> Self {
         if pairs.is_empty() {
             // On Linux CUPTI's clock is CLOCK_REALTIME unless a program replaces it.
-            pairs.push((file.header().created_realtime_ns, file.header().created_monotonic_ns));
+            pairs.push((header.created_realtime_ns, header.created_monotonic_ns));
         }
         pairs.sort_unstable();
         Self { pairs }
@@ -277,6 +271,12 @@ impl Clock {
         };
         u64::try_from(i128::from(cupti_ns) + nearest).unwrap_or(0)
     }
+
+    /// Start and end of a record; the end is never before the start.
+    fn span(&self, start_ns: u64, end_ns: u64) -> (u64, u64) {
+        let start_ns = self.to_monotonic(start_ns);
+        (start_ns, self.to_monotonic(end_ns).max(start_ns))
+    }
 }
 
 /// A module with the addresses that it is mapped at.
@@ -294,7 +294,8 @@ struct Reader<'a> {
     process: usize,
     /// By base; what was loaded later comes later.
     modules: Vec<Mapped>,
-    clock: Clock,
+    /// (CUPTI, monotonic) times of the same moments.
+    clock_pairs: Vec<(u64, u64)>,
     strings: HashMap<log::StrId, StrId>,
     domains: HashMap<log::DomainId, StrId>,
     apis: HashMap<log::Api, ApiId>,
@@ -302,7 +303,9 @@ struct Reader<'a> {
     py_stacks: HashMap<log::PyStackId, StackId>,
     streams: HashMap<u64, StreamId>,
     ranges: HashMap<u64, FreeRange>,
+    /// In CUPTI's time until all clock pairs are known.
     device_ops: Vec<DeviceOp>,
+    /// As above.
     overheads: Vec<Overhead>,
     lost_exits: u64,
     lone_pops: u64,
@@ -322,13 +325,17 @@ impl Reader<'_> {
 
     fn thread(&mut self, thread: &log::Thread<'_>, damaged: bool) {
         let tid = thread.os_tid();
-        if let Some(name) = thread.name().map(String::from_utf8_lossy) {
-            self.builder(tid).name(&name);
-        }
         let mut entered: Option<log::CallEnter> = None;
-        let mut queries: HashMap<u32, log::QueryRun> = HashMap::new();
+        let mut queries: HashMap<u32, log::QueryRun> = HashMap::default();
         for record in thread.records() {
             match record {
+                Record::ThreadName { name } => {
+                    let name = self.string(name);
+                    self.builder(tid).name_id(name);
+                }
+                Record::Clock(clock) if clock.cupti_ns != 0 => {
+                    self.clock_pairs.push((clock.cupti_ns, clock.monotonic_ns));
+                }
                 Record::RangePush { t_ns, attributes } => {
                     let (domain, name) = (self.domain(attributes.domain), self.string(attributes.name));
                     self.builder(tid).push_in(t_ns, domain, name, payload(attributes.payload));
@@ -439,8 +446,8 @@ impl Reader<'_> {
                     self.device_ops.push(op);
                 }
                 Record::Overhead(overhead) => self.overheads.push(Overhead {
-                    start_ns: self.clock.to_monotonic(overhead.start_cupti_ns),
-                    end_ns: self.clock.to_monotonic(overhead.end_cupti_ns),
+                    start_ns: overhead.start_cupti_ns,
+                    end_ns: overhead.end_cupti_ns,
                     tid: 0,
                     correlation: overhead.correlation,
                     kind: OverheadKind::from_cupti(overhead.overhead_kind),
@@ -539,9 +546,7 @@ impl Reader<'_> {
             u32::MAX => StreamId::NONE,
             number => self.trace.process_at(self.process).stream(0, Some(number), device),
         };
-        let start_ns = self.clock.to_monotonic(start);
-        let end_ns = self.clock.to_monotonic(end).max(start_ns);
-        DeviceOp { start_ns, end_ns, correlation, device, stream, ..DeviceOp::default() }
+        DeviceOp { start_ns: start, end_ns: end, correlation, device, stream, ..DeviceOp::default() }
     }
 
     fn string(&mut self, id: log::StrId) -> StrId {
@@ -639,7 +644,20 @@ impl Reader<'_> {
     }
 
     fn finish(self) {
-        let Self { trace, process, ranges, device_ops, overheads, lost_exits, lone_pops, who, .. } = self;
+        let Self {
+            file,
+            trace,
+            process,
+            clock_pairs,
+            ranges,
+            device_ops,
+            overheads,
+            lost_exits,
+            lone_pops,
+            who,
+            ..
+        } = self;
+        let clock = Clock::new(clock_pairs, file.header());
         if lost_exits > 0 {
             trace.problem(Problem::counted(
                 ProblemKind::LostRecords,
@@ -659,8 +677,14 @@ impl Reader<'_> {
             ranges.into_iter().filter(|(_, range)| range.start_ns != OPEN).collect();
         ranges.sort_by_key(|(id, _)| *id);
         ranges.into_iter().for_each(|(_, range)| process.free_range(range));
-        device_ops.into_iter().for_each(|op| process.device_op(op));
-        overheads.into_iter().for_each(|overhead| process.overhead(overhead));
+        for mut op in device_ops {
+            (op.start_ns, op.end_ns) = clock.span(op.start_ns, op.end_ns);
+            process.device_op(op);
+        }
+        for mut overhead in overheads {
+            (overhead.start_ns, overhead.end_ns) = clock.span(overhead.start_ns, overhead.end_ns);
+            process.overhead(overhead);
+        }
     }
 }
 

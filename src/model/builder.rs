@@ -17,7 +17,7 @@
 //! assert_eq!(trace.processes[0].threads[0].calls.len(), 1);
 //! ```
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use super::{
     Api, ApiId, Call, CallEffect, CopyDirection, DeviceOp, FreeRange, Mark, MemoryKind, Module, ModuleId,
@@ -293,6 +293,11 @@ impl ThreadBuilder<'_> {
         self.data().name = name;
     }
 
+    /// Names the thread by an interned name.
+    pub fn name_id(&mut self, name: StrId) {
+        self.data().name = name;
+    }
+
     /// Adds a span whose start and end are known.
     pub fn span(&mut self, span: Span) {
         self.data().spans.push(span);
@@ -507,7 +512,7 @@ fn absorb(outer: &mut Call, inner: &Call) {
 /// kinds. Profilers record calls without their arguments.
 fn link_device_work(process: &mut Process) {
     use super::DeviceOpKind::{Copy, StreamWait};
-    let mut works: HashMap<u32, usize> = HashMap::new();
+    let mut works: HashMap<u32, usize> = HashMap::default();
     for (index, op) in process.device_ops.iter().enumerate() {
         if op.correlation == 0 || op.graph_node != 0 || op.kind == StreamWait {
             continue;
