@@ -48,7 +48,7 @@ pub fn current() -> Option<&'static Session> {
 
 /// The open recording of this process, if there is one.
 #[inline]
-fn already_open() -> Option<&'static Session> {
+pub fn already_open() -> Option<&'static Session> {
     // SAFETY: null or a leaked `Session`.
     let session = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
     session.filter(|session| session.writer.is_alive())

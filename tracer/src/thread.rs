@@ -147,6 +147,8 @@ impl ThreadState {
 
 impl Drop for ThreadState {
     fn drop(&mut self) {
+        // Nothing more goes into a recording that has ended meanwhile.
+        self.attach(session::already_open());
         self.end_query_run();
     }
 }

@@ -30,8 +30,14 @@ pub fn write(buffer: &[u8]) {
 fn write_one(log: &mut ThreadLog<'static>, record: raw::Record<'_>) {
     match record {
         raw::Record::Memcpy(copy) => {
+            // The log has the outermost call. By the headers `correlation_id` is the driver call's and
+            // `runtime_correlation_id` that of the runtime call around it, if there is one.
+            let correlation = match copy.runtime_correlation_id {
+                0 => copy.correlation_id,
+                outer => outer,
+            };
             log.write(&Record::Memcpy(Memcpy {
-                correlation: copy.correlation_id,
+                correlation,
                 copy_kind: copy.copy_kind,
                 src_kind: copy.src_kind,
                 dst_kind: copy.dst_kind,

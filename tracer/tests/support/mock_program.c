@@ -109,7 +109,7 @@ typedef struct {
 static void records(void) {
     memcpy_record copy = { 1, 2, 3, 1, 1, 4, 1000, 2000, 0, 1, 7, 11, 0, 0, 0, 0, 0, 1, 2, 0, { 0 }, 1 };
     record(&copy, sizeof copy);
-    copy.dst = 2; copy.correlation = 12; copy.graph = 3; copy.graph_node = 4;
+    copy.dst = 2; copy.correlation = 99; copy.runtime_correlation = 12; copy.graph = 3; copy.graph_node = 4;
     record(&copy, sizeof copy);
     sync_record sync = { 38, 3, 3000, 4000, 13, 1, 7, 0xffffffff, 0, 0, 0 };
     record(&sync, sizeof sync);
@@ -117,7 +117,7 @@ static void records(void) {
     record(&sync, sizeof sync);
     overhead_record overhead = { 17, 6 << 16, 2, { 1, 2, 0 }, 5000, 6000, 14, 0, 0 };
     record(&overhead, sizeof overhead);
-    copy.kind = 22; copy.copy_kind = 10; copy.correlation = 0;
+    copy.kind = 22; copy.copy_kind = 10; copy.correlation = copy.runtime_correlation = 0;
     ((uint32_t *)&copy)[15] = 15; // correlationId of a peer copy
     record(&copy, sizeof copy);
     struct { uint32_t kind, value; uint64_t bytes, start, end; uint32_t device, context, stream, correlation;
