@@ -4,5 +4,7 @@
 pub const TEXTS: &[&str] = &[
     include_str!("../../../README.md"),
     include_str!("../../../docs/architecture.md"),
+    include_str!("../../../docs/trace-format.md"),
+    include_str!("../../README.md"),
     include_str!("../../../LICENSE"),
 ];

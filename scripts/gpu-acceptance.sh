@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# What can only be checked on a machine with a GPU, in one run. Needs nothing but the binaries (and, for two checks, a Python
+# with PyTorch that happens to be there): no registry, no compiler.
+#
+#   scripts/gpu-acceptance.sh [--device cuda|emulated] [--golden FILE] [--out FILE] [DIRECTORY OF BINARIES]
+#
+# The directory (default target/release) holds syncaudit, dflash-train and the two shared objects. Prints a table of checks and
+# writes it as JSON to --out, else to $OUT/gpu-acceptance.json where $OUT is set, else to reports/gpu-acceptance.json.
+# Exit: 0 nothing failed (skipped checks are named), 1 a check failed, 2 misused.
+set -u -o pipefail
+
+device=cuda golden= out= binaries=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --device) device=${2:?--device needs cuda or emulated}; shift 2 ;;
+    --golden) golden=${2:?--golden needs a file}; shift 2 ;;
+    --out) out=${2:?--out needs a file}; shift 2 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "gpu-acceptance: unknown option $1; see --help" >&2; exit 2 ;;
+    *) binaries=$1; shift ;;
+    esac
+done
+case $device in cuda | emulated) ;; *) echo "gpu-acceptance: --device is cuda or emulated" >&2; exit 2 ;; esac
+binaries=${binaries:-target/release}
+for binary in syncaudit dflash-train; do
+    [ -x "$binaries/$binary" ] || {
+        echo "gpu-acceptance: $binaries/$binary is missing; build with: cargo build --release" >&2
+        exit 2
+    }
+done
+binaries=$(cd "$binaries" && pwd)
+[ -z "$golden" ] || golden=$(realpath "$golden")
+out=${out:-${OUT:-reports}/gpu-acceptance.json}
+mkdir -p "$(dirname "$out")"
+out=$(realpath "$out")
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+syncaudit=$binaries/syncaudit trainer=$binaries/dflash-train
+steps=20
+
+names=() results=() details=()
+record() { # name, pass|fail|skip, detail
+    names+=("$1") results+=("$2") details+=("$(printf '%s' "$3" | tr '\n\t"\\' '  '"''" | tr -d '\000-\037')")
+    printf '%-38s %-5s %s\n' "$1" "$2" "${details[-1]:0:200}"
+}
+# The last line a command said, which is where ours put the reason.
+last() { grep -v -e '^ *$' -e '^syncaudit: ' "$1" | tail -n 1; }
+# The value of a key whose first occurrence in a JSON report is at its top.
+field() { sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$1" | head -n 1; }
+
+audited() { # name of the report, arguments of the trainer
+    local name=$1
+    shift
+    "$syncaudit" run --device "$device" --no-trace --format "json=$name.json" -- \
+        "$trainer" --steps $steps --log-every 10 --metrics "$name.jsonl" "$@" >"$name.out" 2>"$name.err"
+}
+# Without a driver of its own, the emulated device is reached through `syncaudit run` only.
+plain() {
+    if [ "$device" = emulated ]; then
+        "$syncaudit" run --device emulated --no-trace --report-only --format json=plain.json -- "$trainer" "$@"
+    else
+        "$trainer" "$@"
+    fi
+}
+losses() { sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"; }
+
+printf 'gpu-acceptance: device %s\n' "$device"
+if command -v nvidia-smi >/dev/null; then nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; fi
+
+"$syncaudit" doctor --device "$device" >doctor.out 2>&1
+status=$?
+[ $status -eq 0 ] && record doctor pass "one known wait caused and found" || record doctor fail "exit $status: $(last doctor.out)"
+
+audited default
+status=$?
+waits=$(field default.json ordinary_waits_per_step)
+if [ $status -eq 0 ] && [ "$(field default.json verdict)" = pass ] && [ "$(losses default.jsonl | wc -l)" -eq $steps ]; then
+    record "default trainer never waits" pass "$waits waits per ordinary step"
+else
+    record "default trainer never waits" fail "exit $status, $waits waits per ordinary step: $(last default.err)"
+fi
+
+audited legacy --waits legacy
+status=$?
+waits=$(field legacy.json ordinary_waits_per_step)
+missing=
+for place in metrics anchors scalars acks batch_copy; do
+    grep -q "reference/src/waits/$place.rs" legacy.json || missing="$missing $place"
+done
+if [ $status -eq 1 ] && [ "$(field legacy.json verdict)" = fail ] && [ -z "$missing" ]; then
+    record "legacy trainer is found out" pass "all five sources named, $waits waits per ordinary step"
+else
+    record "legacy trainer is found out" fail "exit $status, not named:${missing:- none}; $(last legacy.err)"
+fi
+
+# The historical anchor width changes the shape of matrix products, and with it how a GPU's library rounds; the rest changes
+# no arithmetic.
+audited rest --waits metrics,scalars,acks,batch-copy
+if [ -s default.jsonl ] && diff <(losses default.jsonl) <(losses rest.jsonl) >losses.diff; then
+    record "waits change no loss" pass "$steps losses equal to the last bit"
+else
+    record "waits change no loss" fail "$(head -n 3 losses.diff)"
+fi
+
+plain kernels --compare >kernels.out 2>&1
+status=$?
+[ $status -eq 0 ] && record "kernels equal their host versions" pass "$(last kernels.out)" ||
+    record "kernels equal their host versions" fail "exit $status: $(last kernels.out)"
+
+if [ -n "$golden" ]; then
+    plain verify "$golden" >verify.out 2>&1
+    status=$?
+    [ $status -eq 0 ] && record "golden values" pass "$(last verify.out)" ||
+        record "golden values" fail "exit $status: $(last verify.out)"
+else
+    record "golden values" skip "no --golden FILE given"
+fi
+
+plain capture-check >capture.out 2>capture.err
+status=$?
+if [ $status -eq 0 ] && grep -q 'nothing in it waits' capture.out; then
+    record "default step can be captured" pass "$(grep 'nothing in it waits' capture.out)"
+else
+    record "default step can be captured" fail "exit $status: $(last capture.err)"
+fi
+plain capture-check --waits legacy >capture.out 2>capture.err
+status=$?
+if [ $status -ne 0 ] && grep -q "can't be captured" capture.err; then
+    record "legacy step can't be captured" pass "$(grep -o "can't be captured.*" capture.err | head -n 1)"
+else
+    record "legacy step can't be captured" fail "exit $status: $(last capture.err)"
+fi
+
+cat >torch_step.py <<'PYTHON'
+import contextlib, sys, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+data = torch.randn(32, 64, device="cuda")
+with_profiler = "--profiler" in sys.argv
+profile = torch.profiler.profile() if with_profiler else contextlib.nullcontext()
+with profile:
+    for step in range(8):
+        torch.cuda.nvtx.range_push(f"step {step}")
+        loss = model(data).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        torch.cuda.nvtx.range_pop()
+print("loss", value)
+PYTHON
+torch_check() { # name, argument
+    local status
+    "$syncaudit" run --device cuda --no-trace --format json=torch.json -- python3 torch_step.py $2 >torch.out 2>torch.err
+    status=$?
+    if ! grep -q '^loss ' torch.out; then
+        record "$1" fail "the script did not finish: $(last torch.err)"
+    elif [ $status -eq 1 ] && grep -q 'device-to-host-read' torch.json; then
+        record "$1" pass "the .item() of every step was found"
+    elif [ $status -eq 2 ] && [ -n "$2" ]; then
+        # torch.profiler holds the only CUPTI subscription: the script has to be left alone, and the report has to say so.
+        record "$1" pass "inconclusive, as it must be: $(sed -n '/"reasons"/,/\]/p' torch.json | tr -d '[]"\n' | cut -c1-160)"
+    else
+        record "$1" fail "exit $status: $(last torch.err)"
+    fi
+}
+if [ "$device" = emulated ]; then
+    record "PyTorch" skip "needs a GPU"
+    record "PyTorch under torch.profiler" skip "needs a GPU"
+elif ! python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then
+    record "PyTorch" skip "no python3 with a PyTorch that sees a GPU"
+    record "PyTorch under torch.profiler" skip "no python3 with a PyTorch that sees a GPU"
+else
+    torch_check "PyTorch" ""
+    torch_check "PyTorch under torch.profiler" --profiler
+fi
+
+failed=0
+{
+    printf '{\n  "schema": "syncaudit.gpu-acceptance/1",\n  "device": "%s",\n  "checks": [\n' "$device"
+    for i in "${!names[@]}"; do
+        [ "${results[$i]}" = fail ] && failed=$((failed + 1))
+        comma=,
+        [ "$i" -eq $((${#names[@]} - 1)) ] && comma=
+        printf '    {"check": "%s", "result": "%s", "detail": "%s"}%s\n' \
+            "${names[$i]}" "${results[$i]}" "${details[$i]}" "$comma"
+    done
+    printf '  ]\n}\n'
+} >"$out"
+printf '%d checks, %d failed; written to %s\n' "${#names[@]}" "$failed" "$out"
+[ "$failed" -eq 0 ]
