@@ -1,6 +1,6 @@
 //! Contexts: which one is current on a thread, the streams and errors that belong to one, and its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -33,8 +33,21 @@ pub struct Context {
 pub static CONTEXTS: Table<Context> = Table::new();
 
 thread_local! {
-    /// Stack of current contexts; the last one is current.
-    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The current context, 0 for none. A plain number: exit handlers run after a thread's destructors, and calls
+    /// made there still have their context.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    /// Contexts beneath it on the thread's stack.
+    static BENEATH: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+fn push_current(handle: usize) {
+    let before = CURRENT.replace(handle);
+    let _ = BENEATH.try_with(|stack| stack.borrow_mut().push(before));
+}
+
+fn pop_current() -> Option<usize> {
+    let beneath = BENEATH.try_with(|stack| stack.borrow_mut().pop()).ok().flatten();
+    Some(CURRENT.replace(beneath.unwrap_or(0))).filter(|handle| *handle != 0)
 }
 
 /// Limits at start, in the order of CUlimit (bytes or counts).
@@ -113,8 +126,8 @@ impl Context {
 
     /// Waits for all work, ends the streams and frees the memory.
     pub fn destroy(self: &Arc<Self>) {
-        self.destroyed.store(true, Ordering::Release);
         blocking::rule(Call::CtxDestroy).wait(self, None, None);
+        self.destroyed.store(true, Ordering::Release); // from here on nothing new runs
         CONTEXTS.remove(self.handle);
         let streams = std::mem::take(&mut *lock(&self.streams));
         for stream in streams {
@@ -129,7 +142,7 @@ impl Context {
 
 /// Handle of the thread's current context.
 pub fn current_handle() -> Option<usize> {
-    CURRENT.try_with(|stack| stack.borrow().last().copied()).ok().flatten().filter(|h| *h != 0)
+    Some(CURRENT.get()).filter(|handle| *handle != 0)
 }
 
 /// The thread's current context, whatever its state.
@@ -208,7 +221,7 @@ fn create(pctx: Out<usize>, flags: u32, dev: i32) -> Result {
     device::check(dev)?;
     check_flags(flags)?;
     let context = Context::new(handles::fresh(), flags);
-    CURRENT.with(|stack| stack.borrow_mut().push(context.handle));
+    push_current(context.handle);
     pctx.set(context.handle)
 }
 
@@ -225,12 +238,9 @@ fn destroy(handle: usize) -> Result {
         return Err(Error::INVALID_CONTEXT);
     }
     context.destroy();
-    let _ = CURRENT.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
-        if stack.last() == Some(&handle) {
-            stack.pop();
-        }
-    });
+    if CURRENT.get() == handle {
+        pop_current();
+    }
     Ok(())
 }
 
@@ -238,24 +248,22 @@ fn set_current(handle: usize) -> Result {
     if handle != 0 && CONTEXTS.get(handle).is_none() {
         return Err(Error::INVALID_CONTEXT);
     }
-    CURRENT.with(|stack| {
-        let mut stack = stack.borrow_mut();
-        stack.pop();
-        if handle != 0 {
-            stack.push(handle);
-        }
-    });
+    if handle == 0 {
+        pop_current(); // as documented
+    } else {
+        CURRENT.set(handle);
+    }
     Ok(())
 }
 
 fn push(handle: usize) -> Result {
     CONTEXTS.get(handle).ok_or(Error::INVALID_CONTEXT)?;
-    CURRENT.with(|stack| stack.borrow_mut().push(handle));
+    push_current(handle);
     Ok(())
 }
 
 fn pop(pctx: Out<usize>) -> Result {
-    let handle = CURRENT.with(|stack| stack.borrow_mut().pop()).ok_or(Error::INVALID_CONTEXT)?;
+    let handle = pop_current().ok_or(Error::INVALID_CONTEXT)?;
     pctx.set_if_wanted(handle);
     Ok(())
 }

@@ -306,6 +306,12 @@ pub fn free_all_of(context: u32) {
     }
 }
 
+/// How many regions a context owns.
+#[cfg(test)]
+pub fn regions_of(context: u32) -> usize {
+    read(|heap| heap.regions.values().filter(|r| r.context == context).count())
+}
+
 /// Device bytes in use.
 pub fn used_bytes() -> usize {
     USED.load(Ordering::SeqCst)

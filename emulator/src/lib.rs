@@ -42,3 +42,6 @@ pub mod stream;
 mod time_model;
 pub mod unsupported;
 mod worker;
+
+#[cfg(test)]
+mod tests;

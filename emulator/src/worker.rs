@@ -47,6 +47,8 @@ pub struct Stream {
     pub context: Arc<Context>,
     /// The capture this stream takes part in.
     pub capture: Mutex<Option<Membership>>,
+    /// Threads of the program that wait for this stream right now.
+    pub hosts_waiting: AtomicU32,
     queue: Mutex<Queue>,
     /// An operation was added, or the stream was closed.
     added: Condvar,
@@ -88,9 +90,15 @@ impl Ticket {
         self.stream.id
     }
 
-    /// Blocks until the stream got there.
+    /// Blocks the program's thread until the stream got there.
     pub fn wait(&self) {
+        if self.is_complete() {
+            return;
+        }
+        let waiting = &self.stream.hosts_waiting;
+        waiting.fetch_add(1, Ordering::SeqCst);
         self.stream.wait_for(self.seq);
+        waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -134,6 +142,7 @@ impl Stream {
             priority,
             context: context.clone(),
             capture: Mutex::new(None),
+            hosts_waiting: AtomicU32::new(0),
             queue: Mutex::default(),
             added: Condvar::new(),
             completed_signal: Condvar::new(),
@@ -181,9 +190,11 @@ impl Stream {
         let mut full_since_ns = None;
         while queue.enqueued - self.completed.load(Ordering::Acquire) >= QUEUE_LIMIT {
             full_since_ns.get_or_insert_with(cupti::now_ns);
+            self.hosts_waiting.fetch_add(1, Ordering::SeqCst);
             queue.waiters += 1;
             queue = self.completed_signal.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.waiters -= 1;
+            self.hosts_waiting.fetch_sub(1, Ordering::SeqCst);
         }
         if let Some(start_ns) = full_since_ns {
             drop(queue);
@@ -251,7 +262,7 @@ impl Stream {
         block_signals();
         while let Some(Queued { op, slots, after }) = self.next() {
             for ticket in &after {
-                ticket.wait();
+                ticket.stream.wait_for(ticket.seq);
             }
             drop(after);
             process::run_unless_exiting(|| {
