@@ -5,6 +5,8 @@
 //! of that, so the fingerprint survives moved lines and other machines. Two waits that differ only in lines (or, without
 //! lines, in addresses) are two sites with an ordinal each, counted in the order of their lines.
 
+use std::hash::{Hash, Hasher};
+
 use rustc_hash::FxHashMap as HashMap;
 
 use super::budget::Exceeded;
@@ -78,6 +80,9 @@ pub struct Site {
     pub python: Vec<Frame>,
     /// Innermost first, inlined frames included.
     pub native: Vec<Frame>,
+    /// Index into `native` of the frame that tells this place from others: a program's own layers around the driver are the
+    /// innermost frames of many places.
+    pub own_frame: usize,
     /// The thread, by name or number; empty when it differs between waits.
     pub thread: String,
     pub rule: Rule,
@@ -110,7 +115,8 @@ impl Site {
     /// innermost native frame, else the innermost frame with a line.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
-        let frames = || self.python.iter().chain(self.at_call_site()).chain(&self.native);
+        let own = self.native.get(self.own_frame).filter(|frame| frame.user);
+        let frames = || self.python.iter().chain(self.at_call_site()).chain(own).chain(&self.native);
         frames()
             .find(|frame| frame.user && frame.line > 0)
             .or_else(|| frames().find(|frame| frame.user))
@@ -188,8 +194,32 @@ pub(super) fn group(
         site.steps_with_waits += 1;
         site.most_per_step = site.most_per_step.max(in_step);
     }
+    find_own_frames(&mut sites);
     sort(&mut sites, waits);
     sites
+}
+
+/// For each site the innermost frame of the user's from which on inwards no other site looks the same.
+fn find_own_frames(sites: &mut [Site]) {
+    // Chains of (file, line) from the innermost frame of the user's outwards, each under its hash.
+    let chain = |site: &Site| -> Vec<(usize, u64)> {
+        let mut hasher = rustc_hash::FxHasher::default();
+        let user = site.native.iter().enumerate().filter(|(_, frame)| frame.user && frame.line > 0);
+        user.map(|(index, frame)| {
+            (&frame.file, frame.line).hash(&mut hasher);
+            (index, hasher.finish())
+        })
+        .collect()
+    };
+    let mut shared: HashMap<u64, u32> = HashMap::default();
+    for (_, hash) in sites.iter().flat_map(chain) {
+        *shared.entry(hash).or_default() += 1;
+    }
+    for site in sites {
+        let chain = chain(site);
+        let Some(least) = chain.last().map(|(_, hash)| shared[hash]) else { continue };
+        site.own_frame = chain.iter().find(|(_, hash)| shared[hash] == least).map_or(0, |&(index, _)| index);
+    }
 }
 
 /// Adds a wait to its site.
@@ -359,6 +389,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             call_site: draft.call_site,
             python: draft.python,
             native: draft.native,
+            own_frame: 0,
             thread: String::new(),
             rule: Rule::HeldByDevice,
             status: SiteStatus::Outside,
@@ -712,6 +743,21 @@ mod tests {
         assert_eq!(super::function_key("{closure#0}", false), "{closure}");
         assert_eq!(super::function_key("", false), "");
         assert_eq!(super::function_key("Net.forward.<locals>.inner", true), "Net.forward.<locals>.inner");
+    }
+
+    #[test]
+    fn places_behind_a_shared_helper_are_told_apart_by_its_callers() {
+        let frame =
+            |line| crate::audit::Frame { file: "a.rs".into(), line, user: true, ..Default::default() };
+        let audit = run("/a", &[1, 2, 3], "f");
+        let mut sites = audit.sites.clone();
+        for (site, lines) in sites.iter_mut().zip([vec![9, 10, 30], vec![9, 10, 40], vec![7, 50]]) {
+            site.python.clear();
+            site.native = lines.into_iter().map(frame).collect();
+        }
+        super::find_own_frames(&mut sites);
+        let lines: Vec<u32> = sites.iter().map(|site| site.place().unwrap().line).collect();
+        assert_eq!(lines, [30, 40, 7]);
     }
 
     fn chain(names: &[&str]) -> Vec<crate::audit::Frame> {

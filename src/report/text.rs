@@ -3,7 +3,7 @@
 //! In: an [`Audit`]; and the source files it names, to show the lines, where they are readable. Out: text that fits the width. It
 //! must never show a time of a run whose times mean nothing, and never more about the machine than the report's own paths.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -190,46 +190,45 @@ impl Writer {
         (!line.trim().is_empty()).then(|| (frame.line.to_string(), line))
     }
 
+    /// Waits that are not judged: allowed ones and those of log steps one by one, those of warm-up and outside of steps (set-up has
+    /// hundreds) by kind.
     fn others(&mut self, audit: &Audit) {
-        let sites: Vec<&Site> =
-            audit.sites.iter().filter(|site| site.status != SiteStatus::OverBudget).collect();
-        if sites.is_empty() {
+        let mut lines: Vec<(SiteStatus, String)> = Vec::new();
+        let mut by_kind: BTreeMap<(SiteStatus, WaitKind), Vec<&Site>> = BTreeMap::new();
+        for site in audit.sites.iter().filter(|site| site.status != SiteStatus::OverBudget) {
+            if matches!(site.status, SiteStatus::Warmup | SiteStatus::Outside) && !site.by_recorder {
+                by_kind.entry((site.status, site.kind)).or_default().push(site);
+            } else {
+                lines.push((
+                    site.status,
+                    format!("{} at {}: {}", site.kind.id(), place_text(site), spread(site)),
+                ));
+            }
+        }
+        for ((status, kind), sites) in by_kind {
+            let line = match sites[..] {
+                [site] => format!("{} at {}: {}", kind.id(), place_text(site), spread(site)),
+                _ => format!(
+                    "{}: {} at {} places",
+                    kind.id(),
+                    plural(sites.iter().map(|site| site.waits).sum(), "wait", "waits"),
+                    sites.len()
+                ),
+            };
+            lines.push((status, line));
+        }
+        if lines.is_empty() {
             return;
         }
         self.line("");
         let title = self.paint(BOLD, "other waits, not judged:");
         self.line(&title);
-        for site in sites.iter().take(MOST_LINES) {
-            let mut where_they_are = Vec::new();
-            for (count, word) in [
-                (site.ordinary_waits, "in ordinary steps, within the budget"),
-                (site.log_waits, "on log steps"),
-                (site.warmup_waits, "in warm-up"),
-                (site.unfinished_waits, "in a step that did not end"),
-                (site.outside_waits, "outside of steps"),
-            ] {
-                if count > 0 {
-                    where_they_are.push(format!("{count} {word}"));
-                }
-            }
-            if site.by_recorder {
-                where_they_are.push("made by the profiler itself, not by the program".to_owned());
-            }
-            if site.log_waits_outside_range > 0 {
-                where_they_are.push(format!(
-                    "{} of those on log steps outside of the log range",
-                    site.log_waits_outside_range
-                ));
-            }
-            let status = self.paint(DIM, &format!("{:<10}", site.status.id()));
+        for (status, line) in lines.iter().take(MOST_LINES) {
+            let status = self.paint(DIM, &format!("{:<10}", status.id()));
             let label = format!("  {status} ");
-            self.paragraph(
-                &label,
-                13,
-                &format!("{} at {}: {}", site.kind.id(), place_text(site), where_they_are.join(", ")),
-            );
+            self.paragraph(&label, 13, line);
         }
-        let rest = sites.len().saturating_sub(MOST_LINES);
+        let rest = lines.len().saturating_sub(MOST_LINES);
         if rest > 0 {
             self.line(&format!("  ... and {}", plural(rest as u64, "more place", "more places")));
         }
@@ -241,11 +240,7 @@ impl Writer {
         let title = self.paint(BOLD, "totals");
         self.line(&title);
         let mut rows = vec![
-            (
-                "waits",
-                plural(totals.waits, "wait", "waits")
-                    + &format!(" made of {}", plural(totals.calls, "call", "calls")),
-            ),
+            ("waits", format!("{}, made of {}", totals.waits, plural(totals.calls, "call", "calls"))),
             (
                 "per ordinary step",
                 match audit.step_counts.ordinary {
@@ -308,6 +303,26 @@ impl Writer {
             self.paragraph(&label, 6, &note);
         }
     }
+}
+
+/// In which kinds of steps the waits of a site are.
+fn spread(site: &Site) -> String {
+    let mut parts: Vec<String> = [
+        (site.ordinary_waits, "in ordinary steps, within the budget"),
+        (site.log_waits, "on log steps"),
+        (site.log_waits_outside_range, "of those outside of the log range"),
+        (site.warmup_waits, "in warm-up"),
+        (site.unfinished_waits, "in a step that did not end"),
+        (site.outside_waits, "outside of steps"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    if site.by_recorder {
+        parts.push("made by the profiler itself, not by the program".to_owned());
+    }
+    parts.join(", ")
 }
 
 fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
@@ -374,13 +389,14 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The user's functions around the place, innermost first, a few of them.
+/// The user's functions from the place outwards, a few of them.
 fn callers(site: &Site) -> String {
     let frames = if site.python.iter().any(|frame| frame.user) { &site.python } else { &site.native };
     let place = site.place();
-    let mut names: Vec<String> = frames
+    let from = frames.iter().position(|frame| Some(frame) == place).map_or(0, |at| at + 1);
+    let mut names: Vec<String> = frames[from..]
         .iter()
-        .filter(|frame| frame.user && Some(*frame) != place)
+        .filter(|frame| frame.user)
         .map(|frame| match frame.line {
             0 => frame.function.clone(),
             line => format!("{} ({}:{line})", frame.function, frame.file),
