@@ -390,3 +390,30 @@ fn reports_of_the_same_trace_are_the_same_bytes_and_show_no_time_of_an_emulated_
     assert_eq!(report["sites"][0]["apis"][1], "cuStreamSynchronize");
     assert_eq!(report["steps"]["ordinary"], 6);
 }
+
+#[test]
+fn names_of_the_program_cannot_write_to_the_terminal_and_lines_fit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = log(directory.path(), |program| {
+        for step in 0..4u64 {
+            program.push("step", Payload::U64(step));
+            program.push("evil \u{1b}[2J\u{202e}\r\nverdict: PASS \u{7}@ x\u{1b}.rs:1", Payload::None);
+            program.read(1);
+            program.pop();
+            program.pop();
+        }
+    });
+    let audit = audit(&path);
+    for width in [40, 60, 100, 200] {
+        let shown = text(&audit, TextStyle { color: false, width });
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+        assert_eq!(shown.lines().filter(|line| line.starts_with("verdict:")).count(), 1);
+        // A place stays on one line, to be clicked on, and a word that is longer than the line is kept whole. Nothing else
+        // may stick out.
+        let places = |line: &&str| !line.contains("--> ");
+        for line in shown.lines().filter(places).filter(|line| line.chars().count() > width) {
+            let words = line.trim_start_matches([' ', '=', '|', '-', '>']).split_whitespace().count();
+            assert!(words <= 6, "{width}: {line}");
+        }
+    }
+}

@@ -73,7 +73,7 @@ impl Writer {
     /// the label takes on the screen.
     fn paragraph(&mut self, label: &str, label_width: usize, text: &str) {
         let width = self.style.width.max(40) - label_width.min(30);
-        let mut lines = wrap(text, width).into_iter();
+        let mut lines = wrap(&plain(text), width).into_iter();
         let first = format!("{label}{}", lines.next().unwrap_or_default());
         self.line(&first);
         for rest in lines {
@@ -88,13 +88,9 @@ impl Writer {
             Verdict::Fail => (RED, "FAIL"),
             Verdict::Inconclusive => (YELLOW, "INCONCLUSIVE"),
         };
-        let emulated = if audit.source.emulated {
-            " (emulated device: counts and places are real, times are not)"
-        } else {
-            ""
-        };
-        let verdict = format!("{}{emulated}", self.paint(style, word));
-        self.line(&format!("verdict: {verdict}"));
+        let label = format!("verdict: {} ", self.paint(style, word));
+        let emulated = "(emulated device: counts and places are real, times are not)";
+        self.paragraph(&label, 10 + word.len(), if audit.source.emulated { emulated } else { "" });
         for (index, reason) in audit.reasons.iter().enumerate() {
             self.paragraph(if index == 0 { "    why: " } else { "         " }, 9, reason);
         }
@@ -142,18 +138,14 @@ impl Writer {
     fn block(&mut self, audit: &Audit, site: &Site) {
         let advice = advice::of(site.kind);
         self.line("");
-        let head = format!(
-            "{}: {}",
-            self.paint(RED, &format!("error[{}]", site.kind.id())),
-            self.paint(BOLD, advice.headline)
-        );
-        self.line(&head);
+        let label = format!("{}: ", self.paint(RED, &format!("error[{}]", site.kind.id())));
+        self.paragraph(&label, 9 + site.kind.id().len(), advice.headline);
         let place = site.place().cloned();
         let excerpt = place.as_ref().and_then(|frame| self.excerpt(frame));
         let gutter = excerpt.as_ref().map_or(2, |(number, _)| number.len());
         let bar = self.paint(BLUE, "|");
         let arrow = self.paint(BLUE, "-->");
-        self.line(&format!("{:gutter$}{arrow} {}", "", place_text(site)));
+        self.line(&format!("{:gutter$}{arrow} {}", "", plain(&place_text(site))));
         if let Some((number, source)) = excerpt {
             let room = self.style.width.saturating_sub(gutter + 3).max(20);
             let source = clip(&source, room);
@@ -187,6 +179,7 @@ impl Writer {
         }
         let lines = self.sources.entry(frame.path.clone()).or_insert_with(|| read_lines(&frame.path));
         let line = lines.as_ref()?.get(frame.line as usize - 1)?.trim_end().replace('\t', "    ");
+        let line = plain(&line);
         (!line.trim().is_empty()).then(|| (frame.line.to_string(), line))
     }
 
@@ -429,6 +422,18 @@ fn place_text(site: &Site) -> String {
         (false, 0) => format!("{}{inside}", frame.file),
         (false, line) => format!("{}:{line}{inside}", frame.file),
     }
+}
+
+/// Names in a trace are the program's, and a terminal obeys control characters: none of them gets through, nor those that
+/// turn the direction of writing.
+fn plain(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\n' => ' ',
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(harmless).collect()
 }
 
 /// Lines of a source file, if it is one (a trace may name anything).
