@@ -16,6 +16,7 @@
 
 pub mod anchors;
 pub mod attention;
+pub mod compare;
 pub mod elementwise;
 pub mod gemm;
 pub mod loss;
@@ -25,6 +26,7 @@ pub mod rotary;
 
 pub(crate) mod support;
 
+use support::Plain;
 use syncaudit_emulator_api::{KernelError, LaunchArgs};
 
 /// One kernel of the registry.
@@ -38,6 +40,34 @@ pub struct Kernel {
     pub body: &'static str,
     /// The host implementation behind the launch's raw parameters.
     pub host: fn(&LaunchArgs<'_>) -> Result<(), KernelError>,
+    /// Launch size and the pointers' lengths, from the plain parameters' raw values in order.
+    pub geometry: fn(&[u64]) -> Geometry,
+}
+
+/// How a kernel is launched for given sizes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    /// Elements behind each pointer parameter, in order.
+    pub lengths: Vec<usize>,
+    /// Thread blocks in x, y, z.
+    pub grid: [usize; 3],
+    /// Threads per block.
+    pub block: usize,
+    /// Dynamic shared memory per block.
+    pub shared_bytes: usize,
+}
+
+/// What a kernel does with a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// A plain number.
+    Value,
+    /// Reads through a pointer.
+    Read,
+    /// Writes (and maybe reads) through a pointer.
+    Write,
+    /// Reads through a pointer unless it is null.
+    ReadOrNull,
 }
 
 impl Kernel {
@@ -61,6 +91,10 @@ pub struct Param {
     pub c_type: &'static str,
     /// Its size.
     pub bytes: usize,
+    /// What happens to it.
+    pub access: Access,
+    /// The Rust type of the number, or of the elements pointed at.
+    pub element: &'static str,
 }
 
 /// Helpers that the CUDA C bodies use.
