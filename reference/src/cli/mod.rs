@@ -4,7 +4,9 @@
 //! stderr, so that stdout is free for what a command is asked to print.
 
 mod capture_check;
+mod kernels;
 mod train;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use dflash_train::error::Result;
@@ -39,7 +41,11 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     /// Capture one training step as a CUDA graph: proof that nothing in it waits for the device
-    CaptureCheck(capture_check::CaptureCheckArgs),
+    CaptureCheck(Box<capture_check::CaptureCheckArgs>),
+    /// Check loss, metrics and gradients against a golden file
+    Verify(verify::VerifyArgs),
+    /// List the device kernels, or compare each with its host implementation
+    Kernels(kernels::KernelsArgs),
 }
 
 /// Parses the arguments and runs what they ask for.
@@ -48,5 +54,7 @@ pub fn run() -> Result<ExitCode> {
     match cli.command {
         None => train::run(&cli.train),
         Some(Command::CaptureCheck(args)) => capture_check::run(&args),
+        Some(Command::Verify(args)) => Ok(verify::run(&args)),
+        Some(Command::Kernels(args)) => kernels::run(&args),
     }
 }

@@ -66,6 +66,17 @@ fn register(all: &'static [&'static Kernel]) -> Result<()> {
     Ok(())
 }
 
+/// PTX that declares the kernels with empty bodies: an image for the emulated device, which runs the host functions.
+fn declarations(all: &[&Kernel]) -> Result<CString> {
+    let mut ptx = ".version 8.0\n.target sm_80\n.address_size 64\n".to_owned();
+    for kernel in all {
+        let params: Vec<String> =
+            kernel.params.iter().map(|p| format!(".param .b{} {}", p.bytes * 8, p.name)).collect();
+        ptx.push_str(&format!(".visible .entry {}({}) {{ ret; }}\n", kernel.name, params.join(", ")));
+    }
+    CString::new(ptx).map_err(|_| Error::misuse("a kernel or parameter name with a NUL"))
+}
+
 /// Compiles CUDA C to PTX with the NVRTC that the loader finds.
 pub fn compile(source: &str, architecture: &str) -> Result<CString> {
     // SAFETY: only asks the dynamic loader; cudarc panics later if the library is missing, hence this check first.
