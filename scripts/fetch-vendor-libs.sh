@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Downloads NVIDIA's own libraries for the tests that check us against them, without a GPU and without installing
 # anything: several versions of libcupti with their headers, of the Python package nvtx and of the old NVTX library (PyPI
-# wheels), and the user-space driver (Debian's non-free libcuda1). Everything lands in target/vendor, by version; what is there already is not fetched again.
+# wheels), the kernel compiler NVRTC, and the user-space driver (Debian's non-free libcuda1). Everything lands in
+# target/vendor, by version; what is there already is not fetched again.
 #
 #   scripts/fetch-vendor-libs.sh [FOLDER]
 #
@@ -70,6 +71,23 @@ fetch_cupti() {
     echo "cupti $version: fetched"
 }
 
+fetch_nvrtc() {
+    local version="$1"
+    local into="$vendor/nvrtc-$version" wheel="$scratch/nvrtc-$version"
+    [[ -d "$into" ]] && { echo "nvrtc $version: there"; return; }
+    mkdir -p "$wheel"
+    if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$wheel" "nvidia-cuda-nvrtc-cu12==$version"; then
+        echo "nvrtc $version: pip could not download nvidia-cuda-nvrtc-cu12==$version; tests with it will skip" >&2
+        return
+    fi
+    python3 -m zipfile -e "$wheel"/*.whl "$wheel"
+    # The compiler and its builtins; the .alt. pair is the same for other processors.
+    rm -f "$wheel"/nvidia/cuda_nvrtc/lib/*.alt.*
+    mv "$wheel/nvidia/cuda_nvrtc/lib" "$into"
+    echo "nvrtc $version: fetched"
+}
+
 fetch_driver() {
     local into="$vendor/driver"
     [[ -d "$into" ]] && { echo "driver: there"; return; }
@@ -112,4 +130,5 @@ for version in "${nvtx_versions[@]}"; do
     fetch_nvtx "$version"
 done
 fetch_nvtoolsext
+fetch_nvrtc 12.9.86
 fetch_driver

@@ -47,8 +47,9 @@ fn nvrtc_compiles_every_kernel_for_ampere_and_hopper() {
     // `sm_` and not only `compute_`: then NVRTC assembles machine code, and too many registers or too much shared memory
     // are errors as well.
     for architecture in ["sm_80", "sm_90"] {
-        let ptx = kernels::compile_check(kernels::all(), architecture)
+        let (ptx, machine_code) = kernels::compile_check(kernels::all(), architecture)
             .unwrap_or_else(|e| panic!("{architecture}: {e}"));
+        assert!(machine_code > 10_000, "{architecture}: {machine_code} bytes");
         for kernel in kernels::all() {
             assert_eq!(
                 declared_sizes(&ptx, kernel),

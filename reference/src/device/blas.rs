@@ -59,8 +59,8 @@ fn failed(call: &'static str) -> impl FnOnce(cublas::CublasError) -> Error {
 }
 
 impl Gemm {
-    /// cuBLAS if its library can be loaded, else the own kernel.
-    pub fn find(_context: &driver::Context) -> Result<Self> {
+    /// cuBLAS if its library can be loaded, else the own kernel. The context must be current.
+    pub fn find() -> Result<Self> {
         // SAFETY: only asks the dynamic loader.
         if !unsafe { sys::is_culib_present() } {
             return Ok(Self::Kernel);

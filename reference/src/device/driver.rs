@@ -333,11 +333,24 @@ unsafe impl Send for ModuleHandle {}
 unsafe impl Sync for ModuleHandle {}
 
 impl ModuleHandle {
-    /// Loads NUL-terminated PTX text. The context must be current.
-    pub fn load(ptx: &CStr) -> Result<Self> {
-        let mut handle = null_mut();
+    /// Loads PTX text. The context must be current.
+    pub fn load_ptx(ptx: &CStr) -> Result<Self> {
         // SAFETY: PTX text is NUL-terminated, which is all the driver needs to find its end.
-        let result = unsafe { sys::cuModuleLoadData(&raw mut handle, ptx.as_ptr().cast()) };
+        unsafe { Self::load(ptx.as_ptr().cast()) }
+    }
+
+    /// Loads machine code as NVRTC made it. The context must be current.
+    pub fn load_machine_code(elf: &[u8]) -> Result<Self> {
+        // SAFETY: a complete ELF image, whose header tells the driver its length.
+        unsafe { Self::load(elf.as_ptr().cast()) }
+    }
+
+    /// # Safety
+    /// `image` must be a complete PTX text or machine-code image.
+    unsafe fn load(image: *const c_void) -> Result<Self> {
+        let mut handle = null_mut();
+        // SAFETY: the caller vouches for the image, which the driver copies.
+        let result = unsafe { sys::cuModuleLoadData(&raw mut handle, image) };
         check("cuModuleLoadData", result)?;
         Ok(Self(handle))
     }

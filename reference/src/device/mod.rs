@@ -63,7 +63,7 @@ impl Device {
         let emulated = module::is_emulated();
         let module = module::Module::load(&context, emulated, crate::kernels::all())?;
         let name = context.name()?;
-        let gemm = if emulated { blas::Gemm::Kernel } else { blas::Gemm::find(&context)? };
+        let gemm = if emulated { blas::Gemm::Kernel } else { blas::Gemm::find()? };
         Ok(Arc::new(Self { backend: Backend::Driver { context, module, emulated }, name, gemm }))
     }
 

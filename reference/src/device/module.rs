@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 
-use cudarc::nvrtc;
+use cudarc::nvrtc::{result as nvrtc, sys};
 use syncaudit_emulator_api::Emulator;
 
 use super::{Error, Result, driver};
@@ -23,14 +23,18 @@ pub fn is_emulated() -> bool {
 
 impl Module {
     pub fn load(context: &driver::Context, emulated: bool, all: &'static [&'static Kernel]) -> Result<Self> {
-        let ptx = if emulated {
+        let handle = if emulated {
             register(all)?;
-            declarations(all)?
+            driver::ModuleHandle::load_ptx(&declarations(all)?)?
         } else {
-            let architecture = format!("compute_{}", context.compute_capability()?);
-            compile(&kernels::cuda_source(all), &architecture)?
+            require_nvrtc()?;
+            let compiled = compile(&kernels::cuda_source(all), &target(context.compute_capability()?)?)?;
+            if compiled.machine_code.is_empty() {
+                driver::ModuleHandle::load_ptx(&compiled.ptx)?
+            } else {
+                driver::ModuleHandle::load_machine_code(&compiled.machine_code)?
+            }
         };
-        let handle = driver::ModuleHandle::load(&ptx)?;
         // Looked up now: with lazy loading the first look-up of a kernel may hold the host, which no step may.
         let mut functions = HashMap::new();
         for kernel in all {
@@ -66,40 +70,99 @@ fn register(all: &'static [&'static Kernel]) -> Result<()> {
     Ok(())
 }
 
-/// PTX that declares the kernels with empty bodies: an image for the emulated device, which runs the host functions.
-fn declarations(all: &[&Kernel]) -> Result<CString> {
-    let mut ptx = ".version 8.0\n.target sm_80\n.address_size 64\n".to_owned();
-    for kernel in all {
-        let params: Vec<String> =
-            kernel.params.iter().map(|p| format!(".param .b{} {}", p.bytes * 8, p.name)).collect();
-        ptx.push_str(&format!(".visible .entry {}({}) {{ ret; }}\n", kernel.name, params.join(", ")));
-    }
-    CString::new(ptx).map_err(|_| Error::misuse("a kernel or parameter name with a NUL"))
+/// What NVRTC made of the kernels.
+pub struct Compiled {
+    /// PTX text.
+    pub ptx: CString,
+    /// Machine code; empty when the target was a virtual architecture (`compute_90`).
+    pub machine_code: Vec<u8>,
 }
 
-/// Compiles CUDA C to PTX with the NVRTC that the loader finds.
-pub fn compile(source: &str, architecture: &str) -> Result<CString> {
-    // SAFETY: only asks the dynamic loader; cudarc panics later if the library is missing, hence this check first.
-    if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(Error::Compile {
-            reason: "libnvrtc.so.12 was not found; install the CUDA toolkit or put its directory on LD_LIBRARY_PATH"
-                .to_owned(),
-        });
-    }
-    let options = nvrtc::CompileOptions {
-        // Contracting a*b+c is what the host implementations' compiler does not do, but it only ever rounds less.
-        fmad: Some(true),
-        options: vec![format!("--gpu-architecture={architecture}"), "-default-device".to_owned()],
-        ..nvrtc::CompileOptions::default()
+/// Compiles CUDA C for `architecture` (`sm_90`, or the virtual `compute_90`) with the NVRTC that is loaded or that the loader
+/// finds.
+pub fn compile(source: &str, architecture: &str) -> Result<Compiled> {
+    let failed = |call: &'static str| {
+        move |error: nvrtc::NvrtcError| Error::Compile { reason: format!("{call} failed with {:?}", error.0) }
     };
-    let ptx = nvrtc::compile_ptx_with_opts(source, options).map_err(|error| Error::Compile {
-        reason: match error {
-            nvrtc::CompileError::CompileError { log, .. } => {
-                format!("NVRTC says:\n{}", log.to_string_lossy())
-            }
-            other => other.to_string(),
-        },
-    })?;
-    CString::new(ptx.to_src())
-        .map_err(|_| Error::Compile { reason: "NVRTC returned PTX with a NUL inside".to_owned() })
+    let source = CString::new(source)
+        .map_err(|_| Error::Compile { reason: "the CUDA C has a NUL inside".to_owned() })?;
+    let program = Program(nvrtc::create_program(&source, None).map_err(failed("nvrtcCreateProgram"))?);
+    let options = [format!("--gpu-architecture={architecture}"), "--fmad=true".to_owned()];
+    // SAFETY: the program is alive until the end of this function, its source too.
+    unsafe {
+        if nvrtc::compile_program(program.0, &options).is_err() {
+            let log = nvrtc::get_program_log(program.0).map_err(failed("nvrtcGetProgramLog"))?;
+            let log: Vec<u8> = text(&log);
+            let reason = format!("for {architecture} NVRTC says:\n{}", String::from_utf8_lossy(&log));
+            return Err(Error::Compile { reason });
+        }
+        let ptx = nvrtc::get_ptx(program.0).map_err(failed("nvrtcGetPTX"))?;
+        let ptx: Vec<u8> = text(&ptx);
+        let mut bytes = 0;
+        sys::nvrtcGetCUBINSize(program.0, &raw mut bytes).result().map_err(failed("nvrtcGetCUBINSize"))?;
+        let mut machine_code = vec![0_u8; bytes];
+        if bytes > 0 {
+            sys::nvrtcGetCUBIN(program.0, machine_code.as_mut_ptr().cast())
+                .result()
+                .map_err(failed("nvrtcGetCUBIN"))?;
+        }
+        let ptx =
+            CString::new(ptx).map_err(|_| Error::Compile { reason: "PTX with a NUL inside".to_owned() })?;
+        Ok(Compiled { ptx, machine_code })
+    }
+}
+
+/// The bytes up to the terminating NUL. `c_char` is signed on one architecture and unsigned on another.
+#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)]
+fn text(chars: &[c_char]) -> Vec<u8> {
+    chars.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect()
+}
+
+/// An NVRTC program, destroyed on every way out.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by `compile`, destroyed once; nothing can be done about a failure.
+        let _ = unsafe { nvrtc::destroy_program(self.0) };
+    }
+}
+
+/// Fails unless NVRTC can be loaded: cudarc would panic.
+fn require_nvrtc() -> Result<()> {
+    // SAFETY: only asks the dynamic loader.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    Err(Error::Compile {
+        reason:
+            "libnvrtc.so.12 was not found; install the CUDA toolkit or put its directory on LD_LIBRARY_PATH"
+                .to_owned(),
+    })
+}
+
+/// The best target for a device of this compute capability: its machine code, which does not depend on the driver knowing the
+/// compiler's PTX version; or, for a device newer than this NVRTC, the newest PTX that it can make.
+fn target(capability: i32) -> Result<String> {
+    let failed =
+        |error: nvrtc::NvrtcError| Error::Compile { reason: format!("NVRTC's targets: {:?}", error.0) };
+    let mut count = 0;
+    // SAFETY: the first call writes a count, the second that many numbers.
+    let known = unsafe {
+        sys::nvrtcGetNumSupportedArchs(&raw mut count).result().map_err(failed)?;
+        let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+        sys::nvrtcGetSupportedArchs(known.as_mut_ptr()).result().map_err(failed)?;
+        known
+    };
+    if known.contains(&capability) {
+        return Ok(format!("sm_{capability}"));
+    }
+    match known.iter().filter(|k| **k < capability).max() {
+        Some(best) => Ok(format!("compute_{best}")),
+        None => Err(Error::Compile {
+            reason: format!(
+                "the device has compute capability {capability} (times ten), NVRTC makes code for {known:?}"
+            ),
+        }),
+    }
 }

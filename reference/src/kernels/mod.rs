@@ -145,11 +145,11 @@ pub fn cuda_source(kernels: &[&Kernel]) -> String {
     source
 }
 
-/// Compiles kernels with the NVRTC that is loaded or that the loader finds, and returns the PTX text. No device needed.
+/// Compiles kernels with the NVRTC that is loaded; returns the PTX text and the size of the machine code. No device needed.
 ///
 /// # Errors
-/// NVRTC missing, or its log.
-pub fn compile_check(kernels: &[&Kernel], architecture: &str) -> crate::device::Result<String> {
-    let ptx = crate::device::compile(&cuda_source(kernels), architecture)?;
-    Ok(ptx.to_string_lossy().into_owned())
+/// NVRTC's log.
+pub fn compile_check(kernels: &[&Kernel], architecture: &str) -> crate::device::Result<(String, usize)> {
+    let compiled = crate::device::compile(&cuda_source(kernels), architecture)?;
+    Ok((compiled.ptx.to_string_lossy().into_owned(), compiled.machine_code.len()))
 }
