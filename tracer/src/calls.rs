@@ -54,6 +54,8 @@ pub struct ApiState {
     /// Calls entered and not left, nested ones included.
     depth: u32,
     outer: Option<Outer>,
+    /// The nested call that was entered last.
+    nested: Option<&'static Function>,
     nested_enter_ns: u64,
 }
 
@@ -88,11 +90,19 @@ impl Outer {
 
 impl ApiState {
     pub const fn new() -> Self {
-        Self { depth: 0, outer: None, nested_enter_ns: 0 }
+        Self { depth: 0, outer: None, nested: None, nested_enter_ns: 0 }
     }
 
     pub fn reset(&mut self) {
         *self = Self::new();
+    }
+
+    /// Whether an EXIT of this function ends the outermost call. Also when the EXIT of a call nested in it got lost.
+    fn leaves_outer(&self, function: &'static Function) -> bool {
+        let is = |other: Option<&'static Function>| other.is_some_and(|other| std::ptr::eq(other, function));
+        self.depth > 0
+            && is(self.outer.as_ref().map(|outer| outer.function))
+            && (self.depth == 1 || !is(self.nested))
     }
 }
 
@@ -135,15 +145,15 @@ pub unsafe fn callback(thread: &mut ThreadState, function: &'static Function, da
             }
             false
         }
+        site::EXIT if thread.api.leaves_outer(function) => {
+            thread.api.depth = 0;
+            // SAFETY: as above.
+            unsafe { exit(thread, function, data) }
+        }
         site::EXIT if thread.api.depth > 1 => {
             thread.api.depth -= 1;
             exit_nested(thread, function);
             false
-        }
-        site::EXIT if thread.api.depth == 1 => {
-            thread.api.depth = 0;
-            // SAFETY: as above.
-            unsafe { exit(thread, function, data) }
         }
         // Subscribed while the call was under way.
         _ => false,
@@ -177,6 +187,7 @@ unsafe fn enter(
             py_stack,
         }));
     }
+    thread.api.nested = None;
     thread.api.outer = Some(Outer {
         function,
         stack_address,
@@ -200,6 +211,7 @@ unsafe fn enter_nested(thread: &mut ThreadState, function: &'static Function, da
         known.bytes = known.bytes.or(inner.bytes);
         known.stream = known.stream.or(inner.stream);
     }
+    thread.api.nested = Some(function);
     thread.api.nested_enter_ns = clock::monotonic_ns();
 }
 
@@ -216,10 +228,7 @@ fn exit_nested(thread: &mut ThreadState, function: &'static Function) {
 
 unsafe fn exit(thread: &mut ThreadState, function: &'static Function, data: &CallbackData) -> bool {
     let exit_ns = clock::monotonic_ns();
-    let Some(mut outer) = thread.api.outer.take().filter(|outer| std::ptr::eq(outer.function, function))
-    else {
-        return false;
-    };
+    let Some(mut outer) = thread.api.outer.take() else { return false };
     let result = if data.function_return_value.is_null() {
         0
     } else {

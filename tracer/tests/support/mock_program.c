@@ -180,6 +180,13 @@ int main(int argc, char **argv) {
         runtime_stream_sync(0);
         callback(ENTER, DRIVER, 126, &params, ++correlation, 0);
         runtime_stream_sync(0);
+        // The EXIT of a nested call lost; the EXIT of a call that was never entered, inside of another.
+        callback(ENTER, RUNTIME, 131, &params, ++correlation, 0);
+        callback(ENTER, DRIVER, 126, &params, correlation, 0);
+        callback(EXIT, RUNTIME, 131, &params, correlation, 0);
+        callback(ENTER, RUNTIME, 165, 0, ++correlation, 0);
+        callback(EXIT, DRIVER, 17, 0, correlation, 0);
+        callback(EXIT, RUNTIME, 165, 0, correlation, 0);
         callback(ENTER, DRIVER, 545, &params, ++correlation, 0);
         callback(ENTER, DRIVER, 126, &params, ++correlation, 0);
         callback(EXIT, DRIVER, 126, &params, correlation, 0);
