@@ -78,7 +78,13 @@ impl Kernel {
     #[must_use]
     pub fn cuda_definition(&self) -> String {
         let params: Vec<String> = self.params.iter().map(|p| format!("{} {}", p.c_type, p.name)).collect();
-        format!("extern \"C\" __global__ void {}({})\n{}\n", self.name, params.join(", "), self.body)
+        // The bound keeps registers few enough for the largest block, 32 slots of a warp each.
+        format!(
+            "extern \"C\" __global__ void __launch_bounds__(1024) {}({})\n{}\n",
+            self.name,
+            params.join(", "),
+            self.body
+        )
     }
 }
 

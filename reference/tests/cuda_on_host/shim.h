@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #define __global__
+#define __launch_bounds__(threads)
 #define __device__ static
 #define __forceinline__ inline
 #define __shared__ static
