@@ -286,6 +286,34 @@ fn a_program_killed_inside_of_a_call_is_reported_there() {
 }
 
 #[test]
+fn a_read_cut_short_by_a_kill_is_at_the_place_of_the_whole_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+    let mut program = Program::start(&writer);
+    for step in 0..5u64 {
+        program.push("step", Payload::U64(step));
+        if step < 4 {
+            program.read(3);
+            program.pop();
+        }
+    }
+    let enter_ns = program.tick();
+    program.log.write(&Record::CallEnter(CallEnter {
+        enter_ns,
+        api: D2H,
+        correlation: 99,
+        stack: StackId::NONE,
+        py_stack: Default::default(),
+    }));
+    let path = writer.path().to_owned();
+    drop(program);
+    std::mem::forget(writer);
+    let audit = audit(&path);
+    assert_eq!(audit.sites.len(), 1, "{:?}", audit.sites);
+    assert_eq!((audit.sites[0].waits, audit.sites[0].calls, audit.sites[0].killed_here), (5, 9, true));
+}
+
+#[test]
 fn losses_notes_and_missing_logs_never_pass() {
     let directory = tempfile::tempdir().unwrap();
     let clean = |program: &mut Program<'_>| {

@@ -141,6 +141,8 @@ struct RawSite {
     native: StackId,
     python: StackId,
     by_recorder: bool,
+    /// The trace ended inside of its first call.
+    cut_short: bool,
     /// Index into the distinct contexts.
     context: usize,
 }
@@ -168,16 +170,24 @@ pub(super) fn group(
     let raw_of_wait: Vec<usize> = waits.iter().map(|wait| raw.of(wait)).collect();
     // Raw sites that look the same to a reader are one site.
     let mut drafts: Vec<Draft> = Vec::new();
-    let mut draft_of_raw: Vec<usize> = Vec::with_capacity(raw.sites.len());
+    let mut draft_of_raw: Vec<usize> = vec![0; raw.sites.len()];
     let mut known: HashMap<(String, Detail), usize> = HashMap::default();
-    for site in &raw.sites {
+    // What was cut short comes last, when all whole operations are known.
+    let mut order: Vec<usize> = (0..raw.sites.len()).collect();
+    order.sort_by_key(|&index| raw.sites[index].cut_short);
+    for raw_index in order {
+        let site = &raw.sites[raw_index];
         let draft = raw.describe(site, symbols);
+        if let Some(whole) = drafts.iter().position(|whole| site.cut_short && draft.is_begun(whole)) {
+            draft_of_raw[raw_index] = whole;
+            continue;
+        }
         let next = drafts.len();
         let index = *known.entry((draft.canonical(), draft.detail.clone())).or_insert(next);
         if index == next {
             drafts.push(draft);
         }
-        draft_of_raw.push(index);
+        draft_of_raw[raw_index] = index;
     }
     let mut sites = number(drafts);
     let mut per_step: HashMap<(usize, u32), u64> = HashMap::default();
@@ -331,6 +341,17 @@ enum Detail {
 }
 
 impl Draft {
+    /// Whether this is the first call of what `whole` is both calls of: a program killed inside of a copy never came to the
+    /// synchronise.
+    fn is_begun(&self, whole: &Self) -> bool {
+        whole.api_bases.len() == 2
+            && self.api_bases.first() == whole.api_bases.first()
+            && (self.kind, &self.op, &self.range) == (whole.kind, &whole.op, &whole.range)
+            && self.call_site == whole.call_site
+            && agree(&self.python, &whole.python)
+            && agree(&self.native, &whole.native)
+    }
+
     /// The text that is hashed. Changing it changes every baseline there is: only with a new version in front.
     fn canonical(&self) -> String {
         let list = |items: &[String]| items.join("\u{1f}");
@@ -463,6 +484,7 @@ impl<'a> RawSites<'a> {
             native: stack(|call| call.native),
             python: stack(|call| call.python),
             by_recorder: wait.by_recorder,
+            cut_short: wait.unfinished && wait.calls.count() == 1,
             context,
         };
         let next = self.sites.len();
