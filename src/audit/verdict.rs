@@ -70,7 +70,7 @@ pub(super) fn judge(trace: &Trace, options: &AuditOptions, findings: Findings) -
         (Verdict::Inconclusive, Vec::new())
     };
     let next = what_next(verdict, &doubts);
-    reasons.extend(killed(&sites));
+    reasons.extend(killed(trace, &waits, &sites));
     reasons.extend(doubts.into_iter().map(|doubt| doubt.reason));
     let processes = process_rows(trace, &steps, &waits);
     Audit {
@@ -312,9 +312,11 @@ fn why_pass(steps: &[Step], counts: &StepCounts) -> String {
     }
 }
 
-fn killed(sites: &[Site]) -> Option<String> {
-    let site = sites.iter().find(|site| site.killed_here)?;
-    let api = site.apis.last().map_or("a CUDA call", String::as_str);
+fn killed(trace: &Trace, waits: &[Wait], sites: &[Site]) -> Option<String> {
+    let wait = waits.iter().find(|wait| wait.unfinished)?;
+    let site = sites.get(wait.site as usize)?;
+    let thread = trace.processes.get(wait.process as usize)?.threads.get(wait.thread as usize)?;
+    let api = &trace.api(thread.calls.get(wait.calls.last()? as usize)?.api).name;
     let place = site.place().map(|frame| match frame.line {
         0 => format!(" in {}", frame.function),
         line => format!(" at {}:{line}", frame.file),

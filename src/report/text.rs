@@ -328,7 +328,7 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
     }
     let mut calls = site.apis.join(", then ");
     if site.bytes > 0 && site.waits > 0 {
-        let each = site.bytes / site.waits;
+        let each = (site.bytes + site.waits / 2) / site.waits;
         let about = if site.bytes.is_multiple_of(site.waits) { "" } else { "about " };
         calls = format!("{calls} ({about}{} each)", bytes(each));
     }
