@@ -9,7 +9,7 @@ use syncaudit_emulator_api::{ABI_VERSION, KernelFunction, RawLaunch};
 use crate::args::{In, Out, Text};
 use crate::error::{Error, Result};
 use crate::handles::lock;
-use crate::{heap, op};
+use crate::{heap, op, process};
 
 /// A registered host implementation.
 pub struct Implementation {
@@ -44,6 +44,9 @@ pub extern "C" fn syncauditEmuRegisterKernel(
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub extern "C" fn syncauditEmuTranslate(device_ptr: u64, bytes: usize, host_out: Out<*mut c_void>) -> u32 {
+    if process::forked() {
+        return Error::NOT_INITIALIZED.0; // no lock after fork
+    }
     let found = heap::translate(device_ptr, bytes).ok_or(Error::ILLEGAL_ADDRESS);
     crate::error::code(found.and_then(|bytes| {
         if let Some(region) = bytes.region {
@@ -54,6 +57,7 @@ pub extern "C" fn syncauditEmuTranslate(device_ptr: u64, bytes: usize, host_out:
 }
 
 fn register(name: Text, sizes: In<usize>, n: usize, function: Option<KernelFunction>, user: usize) -> Result {
+    process::check_alive()?; // no lock after fork
     let (name, function) = (name.get()?, function.ok_or(Error::INVALID_VALUE)?);
     // CUDA's limit on a kernel's parameters is 32,764 bytes.
     let param_sizes = if n <= 4096 { sizes.list(n)? } else { return Err(Error::INVALID_VALUE) };

@@ -35,6 +35,7 @@ fn run(what: &str, injected: Option<&str>) -> Output {
         .arg(program)
         .arg(what)
         .env("LD_LIBRARY_PATH", common::search_path(folder.path()))
+        .env("SYNCAUDIT_EMU_LOG", if what == "copies" && injected.is_none() { "1" } else { "0" })
         .env_remove("CUDA_INJECTION64_PATH");
     match injected {
         Some("injected.c") => {
@@ -64,6 +65,12 @@ fn passed(what: &str, injected: Option<&str>) -> String {
 #[test]
 fn a_program_links_and_runs() {
     assert_eq!(passed("copies", None), "hello CUDA_ERROR_ILLEGAL_ADDRESS 12080\n");
+}
+
+#[test]
+fn functions_that_are_not_supported_are_named_on_request() {
+    let said = run("copies", None).stderr;
+    assert_eq!(String::from_utf8_lossy(&said), "syncaudit emulator: cuMemCreate is not supported\n");
 }
 
 #[test]

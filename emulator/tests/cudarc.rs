@@ -109,6 +109,28 @@ fn a_captured_graph_replays_what_the_stream_would_have_done() {
 }
 
 #[test]
+fn a_kernel_occupies_its_stream_for_the_time_that_the_model_gives_it() {
+    common::on_the_emulated_device(
+        "a_kernel_occupies_its_stream_for_the_time_that_the_model_gives_it",
+        || {
+            use cudarc::driver::sys::CUevent_flags::CU_EVENT_DEFAULT;
+            // SAFETY: the child runs this one test, and nothing has read the variable yet.
+            unsafe { std::env::set_var("SYNCAUDIT_EMU_KERNEL_TIME", "nothing=20ms,*=1ns") };
+            let (context, module) = device();
+            let stream = context.new_stream().unwrap();
+            let nothing = module.load_function("nothing").unwrap();
+            let start = stream.record_event(Some(CU_EVENT_DEFAULT)).unwrap();
+            for _ in 0..2 {
+                // SAFETY: the kernel takes no arguments.
+                unsafe { stream.launch_builder(&nothing).launch(LaunchConfig::for_num_elems(1)) }.unwrap();
+            }
+            let end = stream.record_event(Some(CU_EVENT_DEFAULT)).unwrap();
+            assert!(start.elapsed_ms(&end).unwrap() >= 40.0, "a lower bound, by the device's own events");
+        },
+    );
+}
+
+#[test]
 fn an_unknown_kernel_of_a_ptx_is_not_found_and_a_failing_kernel_is_sticky() {
     common::on_the_emulated_device(
         "an_unknown_kernel_of_a_ptx_is_not_found_and_a_failing_kernel_is_sticky",
