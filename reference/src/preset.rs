@@ -133,7 +133,7 @@ pub struct MemoryEstimate {
     pub weights_gib: f64,
     /// The frozen embedding table and LM head, GiB.
     pub frozen_gib: f64,
-    /// What the forward pass keeps for the backward pass, logits included, GiB.
+    /// What the forward pass keeps, its gradients, and a chunk of logits, GiB.
     pub activations_gib: f64,
     /// Batches on the device; as much again is page-locked on the host. GiB.
     pub batches_gib: f64,
@@ -176,10 +176,12 @@ pub fn memory_estimate(config: &Config, batch: usize, sequence: usize, slots: us
 
     let layer = 2.0 * h * q + 2.0 * h * kv + 3.0 * h * mlp;
     let parameters = taps * h * h + layers * layer;
-    // Per layer and row: two normed inputs, two residuals, queries before and after norm, keys, values, mixed heads, and
-    // three MLP vectors. Logits once, and their gradient in place.
-    let kept_per_row = layers * (4.0 * h + 3.0 * q + 3.0 * kv + 3.0 * mlp) + v;
-    let kept_per_context = (taps + 1.0) * h + layers * 3.0 * kv;
+    // As `model/workspace.rs` lays it out. Per draft row of a layer: inputs and normed inputs of both halves, queries before
+    // and after norm and mixed heads, keys twice and values, three MLP vectors. Then, once, their gradients.
+    let per_layer = 4.0 * h + 3.0 * q + 3.0 * kv + 3.0 * mlp;
+    let once = 6.0 * h + 3.0 * q + 3.0 * kv + 3.0 * mlp;
+    let logits = (rows * v).min(f(64 << 20));
+    let kept_per_context = 4.0 * h + (layers + 1.0) * 3.0 * kv;
     let head = 2.0 * rows * v * h;
     let body = 2.0 * rows * layers * layer
         + 2.0 * context * (taps * h * h + layers * 2.0 * h * kv)
@@ -189,7 +191,7 @@ pub fn memory_estimate(config: &Config, batch: usize, sequence: usize, slots: us
         parameters,
         weights_gib: gib(4.0 * parameters),
         frozen_gib: gib(2.0 * v * h),
-        activations_gib: gib(rows * kept_per_row + context * kept_per_context),
+        activations_gib: gib(rows * (layers * per_layer + once) + context * kept_per_context + logits),
         batches_gib: gib(f(slots) * context * (taps * h + 2.0)),
         // Backward costs the body twice over, and the frozen head once: it needs no gradient of its own.
         step_tflop: (3.0 * body + 2.0 * head) / 1e12,

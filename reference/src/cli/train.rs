@@ -276,8 +276,8 @@ fn check_fit(args: &TrainArgs, device: &Device) -> Result<()> {
     eprintln!("{estimate}");
     if device.is_emulated() && !args.force {
         return Err(Error::new(format!(
-            "preset qwen3-8b is made for a GPU: on the emulated device it needs {:.0} GiB of host memory, and a step of \
-             {:.0} TFLOP takes the host hours; use --preset tiny or small, or --force if you mean it",
+            "preset qwen3-8b is made for a GPU: on the emulated device it needs {:.0} GiB of host memory, and one host \
+             thread computes the {:.0} TFLOP of every micro-batch; use --preset tiny or small, or --force if you mean it",
             estimate.total_gib(),
             estimate.step_tflop
         )));
