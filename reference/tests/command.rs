@@ -95,6 +95,35 @@ fn legacy_and_default_write_the_same_losses_for_every_step() {
 }
 
 #[test]
+fn every_set_of_waits_writes_the_same_losses() {
+    let bench = Bench::new();
+    bench.succeed(&format!("{SHORT} --accumulate 2 --metrics none.jsonl"));
+    let names = ["metrics", "anchors", "scalars", "acks", "batch-copy"];
+    for bits in 1..32 {
+        let on: Vec<_> = (0..5).filter(|i| bits & (1 << i) != 0).map(|i| names[i]).collect();
+        let waits = on.join(",");
+        bench.succeed(&format!("{SHORT} --accumulate 2 --metrics some.jsonl --waits {waits}"));
+        assert_eq!(bench.losses("some.jsonl"), bench.losses("none.jsonl"), "{waits}");
+    }
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let bench = Bench::new();
+    // A step that takes far longer than two signals.
+    let mut child =
+        bench.command("--preset small --accumulate 1000 --steps 1").stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line.starts_with("train")));
+    // Two signals sent at once may arrive as one, so they are sent until one is the second.
+    while child.try_wait().unwrap().is_none() {
+        Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(lines.collect::<Vec<_>>(), Vec::<String>::new(), "the step was finished first");
+}
+
+#[test]
 fn ctrl_c_ends_the_step_keeps_everything_and_the_run_goes_on_from_there() {
     let bench = Bench::new();
     let options = "--log-every 2 --schedule-steps 1000000";
