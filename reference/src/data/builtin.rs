@@ -4,6 +4,8 @@
 pub const TEXTS: &[&str] = &[
     include_str!("../../../README.md"),
     include_str!("../../../docs/architecture.md"),
+    include_str!("../../../docs/waits.md"),
+    include_str!("../../../docs/emulator.md"),
     include_str!("../../../docs/trace-format.md"),
     include_str!("../../README.md"),
     include_str!("../../../LICENSE"),

@@ -67,7 +67,7 @@ impl Tokenizer {
 
     /// The number of ids, end and mask tokens included, rounded up to the multiple of 8 that matrix units like.
     pub fn vocabulary(&self) -> usize {
-        let ids = match self {
+        let ids: usize = match self {
             Tokenizer::Bytes => 258,
             #[cfg(feature = "tokenizers")]
             Tokenizer::File(file) => file.vocabulary,
