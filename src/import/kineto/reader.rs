@@ -414,7 +414,13 @@ const MENDABLE: usize = 1 << 20;
 
 /// A mended event is believed when it has what every event has.
 fn is_plausible(event: &Event<'_>) -> bool {
-    event.phase != 0 && !event.name.raw.is_empty()
+    let timed = match event.phase {
+        b'X' => event.start_ns.is_some() && event.duration_ns.is_some(),
+        b'M' => true,
+        _ => event.start_ns.is_some(),
+    };
+    // A text that runs over the end of a line has swallowed what came after it.
+    event.phase != 0 && timed && !event.name.raw.is_empty() && !event.name.raw.contains(&b'\n')
 }
 
 enum Next {
