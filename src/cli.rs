@@ -136,11 +136,16 @@ pub enum Device {
 
 /// Report on recorded traces
 ///
-/// TRACE is a trace directory made by `run`, or one event log (`.salog`) out of it. Several are read as the processes of one run.
+/// TRACE is a trace directory made by `run`, one event log (`.salog`) out of it, a trace of PyTorch's profiler (plain, gzip or
+/// zstd; `-` is standard input), or a directory of such traces. Several are read as the processes of one job.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   syncaudit report .syncaudit/train-1a2b3c
+  syncaudit report trace.json.gz                      a trace of torch.profiler
+  syncaudit report rank*.json                         one job of many ranks, also as a directory
+  ssh node cat trace.json.gz | syncaudit report -     standard input
+  syncaudit report --steps 'train_batch' trace.json   steps by an annotation or operator
   syncaudit report --format json .syncaudit/train-1a2b3c | jq .verdict
   syncaudit report --format text=- --format json=audit.json TRACE")]
 pub struct ReportArgs {

@@ -6,6 +6,7 @@
 mod cli;
 mod doctor;
 mod judge;
+mod progress;
 mod run;
 mod trouble;
 
@@ -16,7 +17,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use syncaudit::model::{Source, Trace};
-use syncaudit::{audit, exit, load_path};
+use syncaudit::{audit, exit, import};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
@@ -121,11 +122,13 @@ fn trace_of(recorded: &run::Recorded) -> Result<Trace, Trouble> {
 }
 
 fn load(traces: &[PathBuf]) -> Result<Trace, Trouble> {
-    load_path(traces).map_err(|error| {
+    let mut bar = progress::Bar::new();
+    import::load_with(traces, &mut |progress| bar.show(progress)).map_err(|error| {
         Trouble::new(
             format!("read a trace from {}", error.path.display()),
             error.text,
-            "name a trace directory that `syncaudit run` made, or an event log (.salog) out of one",
+            "name a trace directory that `syncaudit run` made, an event log (.salog) out of one, or a trace of PyTorch's \
+             profiler (.json, .json.gz, .json.zst); `-` is standard input",
         )
     })
 }

@@ -2,8 +2,9 @@
 //!
 //! In: texts of a trace. Out: [`StrId`]s. Ids are only good for the table that gave them; a foreign id reads as "".
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+
+use rustc_hash::FxHashMap;
 
 use super::StrId;
 
@@ -14,7 +15,7 @@ pub struct Strings {
     /// End of string `i` in `text`; it starts where `i - 1` ends.
     ends: Vec<usize>,
     /// Hash of a text -> ids with that hash (nearly always one).
-    by_hash: HashMap<u64, StrId>,
+    by_hash: FxHashMap<u64, StrId>,
     /// Ids whose hash was already taken by another text.
     collided: Vec<StrId>,
     hasher: RandomState,

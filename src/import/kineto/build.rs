@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use super::event::{Args, Event, Id};
 use super::json::{Text, integer, unescape};
 use super::names::{self, Category};
@@ -68,7 +70,7 @@ pub(super) struct FileBuilder<'t, 'p> {
     pub(super) places: Places,
     thread_names: Vec<(Option<i64>, i64, String)>,
     process_names: Vec<(i64, String)>,
-    copy_names: HashMap<StrId, CopyName>,
+    copy_names: FxHashMap<StrId, CopyName>,
     /// End of the recording by its own word.
     pub(super) recording_end_ns: Option<u64>,
     pub(super) calls: u64,
@@ -111,7 +113,7 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
             places: Places::default(),
             thread_names: Vec::new(),
             process_names: Vec::new(),
-            copy_names: HashMap::new(),
+            copy_names: HashMap::default(),
             recording_end_ns: None,
             calls: 0,
             device_events: 0,

@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use super::json::{Text, unescape};
 use super::names;
 use crate::model::{PythonFrame, StackId, StrId, TraceBuilder};
@@ -16,12 +18,12 @@ type Key = (usize, u64);
 /// Collects what tells about places, until [`Places::finish`].
 #[derive(Default)]
 pub(super) struct Places {
-    threads: HashMap<Key, Vec<Place>>,
+    threads: FxHashMap<Key, Vec<Place>>,
     /// Python id -> (name, parent's id).
-    python: HashMap<u32, (StrId, u32)>,
-    forward: HashMap<(usize, i64), Vec<Forward>>,
+    python: FxHashMap<u32, (StrId, u32)>,
+    forward: FxHashMap<(usize, i64), Vec<Forward>>,
     backward: HashMap<Key, Vec<Backward>>,
-    stacks_by_text: HashMap<Box<[u8]>, StackId>,
+    stacks_by_text: FxHashMap<Box<[u8]>, StackId>,
     frames: HashMap<StrId, PythonFrame>,
 }
 
