@@ -139,16 +139,12 @@ impl<'a> Symbols<'a> {
     }
 
     fn look_up(&mut self, frame: NativeFrame) -> Vec<Frame> {
+        // A source that gives names itself gives addresses that its own tool has used up: they lead to no line.
         let named = self.trace.str(frame.name);
-        let Some(module) = self.module(frame.module) else {
-            let unnamed = named.is_empty();
-            let function = if unnamed { String::new() } else { demangle(named) };
-            return if unnamed {
-                Vec::new()
-            } else {
-                vec![Frame { user: is_user_function(&function), function, ..Frame::default() }]
-            };
-        };
+        if !named.is_empty() {
+            return self.named_frame(frame.module, named).into_iter().collect();
+        }
+        let Some(module) = self.module(frame.module) else { return Vec::new() };
         if module.role == Role::Plumbing {
             return Vec::new();
         }
@@ -169,13 +165,27 @@ impl<'a> Symbols<'a> {
             }
         }
         if frames.iter().all(|frame| frame.function.is_empty()) {
-            let symbol = module.loader.as_ref().and_then(|loader| loader.find_symbol(probe)).unwrap_or(named);
+            let symbol =
+                module.loader.as_ref().and_then(|loader| loader.find_symbol(probe)).unwrap_or_default();
             let function = demangle(symbol);
             // Debug information without names of functions: the symbol is that of the outermost, not inlined one.
             let (path, line) = frames.pop().map_or((String::new(), 0), |frame| (frame.path, frame.line));
             frames.push(self.native_frame(&module, &path, line, function));
         }
         frames
+    }
+
+    /// A frame of which the source says the name of the function, and perhaps of the module.
+    fn named_frame(&self, module: ModuleId, named: &str) -> Option<Frame> {
+        let path = module
+            .get()
+            .and_then(|index| self.trace.modules.get(index))
+            .map(|module| self.trace.str(module.path));
+        let module = path.map_or("", |path| path.rsplit('/').next().unwrap_or(path)).to_owned();
+        let role = role_of(&module);
+        let function = demangle(named);
+        let user = role == Role::Program && is_user_function(&function);
+        (role != Role::Plumbing).then(|| Frame { function, module, user, ..Frame::default() })
     }
 
     fn native_frame(&self, module: &ModuleSymbols, path: &str, line: u32, function: String) -> Frame {
@@ -348,6 +358,9 @@ fn is_user_function(function: &str) -> bool {
             "std::",
             "alloc::",
             "cudarc::",
+            // Wrappers in the headers of the CUDA runtime, with their result in front as nsys writes it.
+            "cudaError cuda",
+            "cudaError_t cuda",
             "libloading::",
             "_start",
             "__libc_start",

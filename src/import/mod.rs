@@ -9,6 +9,7 @@ mod foreign;
 mod input;
 mod job;
 mod kineto;
+mod nsys;
 mod python_lines;
 
 use std::fmt;
@@ -87,18 +88,22 @@ fn load_file(
     }
     let mut input = input::open(path)?;
     let counts = std::sync::Arc::clone(&input.counts);
-    if kineto::looks_like(&input.head) {
+    let imported = if kineto::looks_like(&input.head) {
         let mut tell = || progress(counts.read.load(std::sync::atomic::Ordering::Relaxed));
-        let imported = kineto::import(path, &mut input.reader, trace, &mut tell)?;
-        let foreign = counts.foreign.load(std::sync::atomic::Ordering::Relaxed);
-        if foreign > 0 {
-            trace.problem(Problem::counted(
-                ProblemKind::Note,
-                foreign,
-                format!("{}: {foreign} bytes after the compressed data were not read", path.display()),
-            ));
-        }
-        return Ok(imported);
+        kineto::import(path, &mut input.reader, trace, &mut tell)?
+    } else if nsys::looks_like(&input.head) {
+        nsys::import(path, &mut input, trace, progress)?
+    } else {
+        let text = nsys::report_file(path).unwrap_or_else(|| foreign::describe(&input.head));
+        return Err(ImportError::new(path, text));
+    };
+    let foreign = counts.foreign.load(std::sync::atomic::Ordering::Relaxed);
+    if foreign > 0 {
+        trace.problem(Problem::counted(
+            ProblemKind::Note,
+            foreign,
+            format!("{}: {foreign} bytes after the compressed data were not read", path.display()),
+        ));
     }
-    Err(ImportError::new(path, foreign::describe(&input.head)))
+    Ok(imported)
 }

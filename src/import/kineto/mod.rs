@@ -20,6 +20,7 @@ use super::ImportError;
 use super::job::Imported;
 use crate::model::{Problem, ProblemKind, SourceKind, TraceBuilder};
 use build::FileBuilder;
+pub(super) use names::{is_annotation, rank_of_file};
 use reader::{Damage, NotATrace};
 
 /// Whether a text that begins like this may be such a trace.

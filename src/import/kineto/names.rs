@@ -56,7 +56,7 @@ pub(super) fn category(name: &[u8]) -> Category {
 }
 
 /// In 2021's vocabulary annotations have the category of operators. These are the ones that PyTorch itself makes.
-pub(super) fn is_annotation(op: &[u8]) -> bool {
+pub(in crate::import) fn is_annotation(op: &[u8]) -> bool {
     [
         &b"ProfilerStep#"[..],
         b"Optimizer.step#",
@@ -123,7 +123,7 @@ pub(super) fn python_frame(name: &str) -> (&str, u32, &str) {
 }
 
 /// The rank in a file's name: `rank3_trace.json`, `trace-rank-3.json`, `rank_03.pt.trace.json`.
-pub(super) fn rank_of_file(name: &str) -> Option<u32> {
+pub(in crate::import) fn rank_of_file(name: &str) -> Option<u32> {
     let lower = name.to_ascii_lowercase();
     let mut rest = lower.as_str();
     while let Some((_, after)) = rest.split_once("rank") {
