@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod config;
 pub mod exit;
+pub mod gate;
 pub mod import;
 pub mod model;
 pub mod report;

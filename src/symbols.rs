@@ -17,7 +17,7 @@ use crate::model::{ModuleId, NativeFrame, Problem, ProblemKind, StackId, Trace};
 /// Looks up frames of one trace.
 pub struct Symbols<'a> {
     trace: &'a Trace,
-    root: PathBuf,
+    roots: Vec<PathBuf>,
     modules: HashMap<ModuleId, Rc<ModuleSymbols>>,
     frames: HashMap<NativeFrame, Rc<[Frame]>>,
     native: HashMap<StackId, Rc<[Frame]>>,
@@ -45,13 +45,16 @@ enum Role {
 }
 
 impl<'a> Symbols<'a> {
-    /// Source paths are shown relative to `root`, by default the current directory.
+    /// Source paths are shown relative to the first of `roots` that they are in, by default the current directory.
     #[must_use]
-    pub fn new(trace: &'a Trace, root: Option<&Path>) -> Self {
-        let root = root.map(Path::to_owned).or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    pub fn new(trace: &'a Trace, roots: &[PathBuf]) -> Self {
+        let mut roots = roots.to_vec();
+        if roots.is_empty() {
+            roots.extend(std::env::current_dir().ok());
+        }
         Self {
             trace,
-            root,
+            roots,
             modules: HashMap::new(),
             frames: HashMap::new(),
             native: HashMap::new(),
@@ -124,7 +127,12 @@ impl<'a> Symbols<'a> {
             line,
             function: function.to_owned(),
             module: String::new(),
-            path: self.root.join(file).to_string_lossy().into_owned(),
+            path: self
+                .roots
+                .first()
+                .map_or_else(|| file.into(), |root| root.join(file))
+                .to_string_lossy()
+                .into_owned(),
             user: true,
         }
     }
@@ -228,9 +236,8 @@ impl<'a> Symbols<'a> {
 
     /// Relative to the root; else from the crate or the last folder on; never a path of the machine.
     fn shorten(&self, path: &str) -> String {
-        if let Ok(inside) = Path::new(path).strip_prefix(&self.root)
-            && !self.root.as_os_str().is_empty()
-        {
+        let roots = self.roots.iter().filter(|root| !root.as_os_str().is_empty());
+        if let Some(inside) = roots.filter_map(|root| Path::new(path).strip_prefix(root).ok()).next() {
             return inside.to_string_lossy().into_owned();
         }
         if !path.starts_with('/') {
@@ -426,7 +433,7 @@ mod tests {
             name: crate::model::StrId::NONE,
         }]);
         let trace = builder.finish();
-        let mut symbols = Symbols::new(&trace, Some(Path::new(env!("CARGO_MANIFEST_DIR"))));
+        let mut symbols = Symbols::new(&trace, &[env!("CARGO_MANIFEST_DIR").into()]);
         let frames = symbols.native(stack).to_vec();
         (frames, symbols.into_problems())
     }
@@ -452,7 +459,7 @@ mod tests {
     #[test]
     fn paths_of_the_machine_are_shortened() {
         let trace = TraceBuilder::default().finish();
-        let symbols = Symbols::new(&trace, Some(Path::new("/home/me/project")));
+        let symbols = Symbols::new(&trace, &["/home/me/project".into()]);
         for (path, shown) in [
             ("/home/me/project/src/train.rs", "src/train.rs"),
             ("/home/you/project/reference/src/train.rs", "reference/src/train.rs"),

@@ -7,18 +7,21 @@
 mod budget;
 mod inferred;
 mod options;
+mod seen;
 mod sites;
 mod steps;
 mod verdict;
 mod waits;
 
-pub use budget::Budget;
+pub use budget::{Budget, Level, Over, Terms};
 pub use options::{AuditOptions, LogEvery, Pattern, PatternError, StepRules};
 pub use sites::{Frame, Site, SiteStatus};
 pub use steps::{Step, StepKind, StepSource};
-pub use verdict::Verdict;
 pub(crate) use verdict::plural;
+pub use verdict::{Doubt, Verdict};
 pub use waits::{Calls, Rule, Wait, WaitKind};
+
+use std::collections::BTreeSet;
 
 use crate::model::{Problem, Source, Trace};
 use crate::symbols::Symbols;
@@ -83,6 +86,12 @@ pub struct Audit {
     /// What to do next; full sentences, may be empty.
     pub next: Vec<String>,
     pub budget: Budget,
+    /// What may hide waits: with any of these the verdict can't be "pass".
+    pub doubts: Vec<Doubt>,
+    /// The call that the trace ends in, as a full sentence.
+    pub cut_short: Option<String>,
+    /// Names of ranges, operators and functions that the run got to, as far as the trace tells.
+    pub seen: BTreeSet<String>,
     pub step_counts: StepCounts,
     pub totals: Totals,
     /// Worst first: over budget, then by number of ordinary waits; ties by fingerprint.
@@ -97,19 +106,47 @@ pub struct Audit {
 /// Audits a trace.
 #[must_use]
 pub fn audit(trace: &Trace, options: &AuditOptions) -> Audit {
-    let mut symbols = Symbols::new(trace, options.root.as_deref());
+    let mut symbols = Symbols::new(trace, &options.roots);
     let mut waits = waits::find(trace, &mut sites::Places::new(&mut symbols));
     let mut noticed = Vec::new();
     let (mut steps, source) = steps::find(trace, &options.steps, &mut noticed);
     steps::assign(trace, &options.steps, &mut steps, &mut waits);
-    let exceeded = budget::judge(&options.budget, &mut steps, &waits);
-    let sites = sites::group(trace, &mut symbols, &steps, &exceeded, &mut waits);
+    let sites = sites::group(trace, &mut symbols, &steps, &mut waits);
     let mut problems = symbols.into_problems();
     problems.append(&mut noticed);
-    verdict::judge(trace, options, verdict::Findings { steps, source, exceeded, waits, sites, problems })
+    let mut audit =
+        verdict::sum_up(trace, options, verdict::Findings { steps, source, waits, sites, problems });
+    audit.judge(options, &vec![Terms::default(); audit.sites.len()]);
+    audit
+}
+
+/// What judging found, beside what it wrote into the audit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Per site, in the audit's order: whether it is over the budget.
+    pub over: Vec<Option<Over>>,
+    /// Per site in the order before: where it is now.
+    pub moved_to: Vec<u32>,
 }
 
 impl Audit {
+    /// Judges by the budget, with what is accepted of each site (`terms`, in the order of the sites): steps, statuses, the
+    /// order of the sites, verdict and reasons are set anew. A wait is never added or lost.
+    ///
+    /// # Panics
+    /// If there are not as many terms as sites.
+    pub fn judge(&mut self, options: &AuditOptions, terms: &[Terms]) -> Judgement {
+        assert_eq!(terms.len(), self.sites.len(), "one of the terms for each site");
+        let before = budget::judge(options, terms, &mut self.steps, &mut self.sites, &self.waits);
+        let moved_to = sites::sort(&mut self.sites, &mut self.waits);
+        let mut over = vec![None; before.len()];
+        for (at, how) in moved_to.iter().zip(before) {
+            over[*at as usize] = how;
+        }
+        verdict::conclude(self);
+        Judgement { over, moved_to }
+    }
+
     /// Checks that every wait is in exactly one row of each table and that the totals are the sums of the rows.
     ///
     /// # Errors

@@ -2,22 +2,36 @@
 //!
 //! In: the command line and `syncaudit.toml` ([`crate::config`]). Out: [`AuditOptions`] with all values valid.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::Budget;
+use super::{Budget, Level, WaitKind};
 
 /// Options of an audit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuditOptions {
     pub steps: StepRules,
+    /// For ordinary steps.
     pub budget: Budget,
-    /// Directory that source paths are shown relative to; paths outside of it are shortened to their crate or file.
-    /// `None`: the current directory.
-    pub root: Option<PathBuf>,
+    /// For log steps; `None`: they may wait as they like.
+    pub log_budget: Option<Budget>,
+    /// Kinds that matter less than usual.
+    pub severity: BTreeMap<WaitKind, Level>,
+    /// Directories that source paths are shown relative to, the first that fits; paths outside of them are shortened to their
+    /// crate or file. Empty: the current directory.
+    pub roots: Vec<PathBuf>,
     /// Ranks without a (readable) trace are said, but leave the verdict to the others.
     pub allow_missing_ranks: bool,
+}
+
+impl AuditOptions {
+    /// How much waits of a kind matter.
+    #[must_use]
+    pub fn level(&self, kind: WaitKind) -> Level {
+        self.severity.get(&kind).copied().unwrap_or_default()
+    }
 }
 
 /// Which ranges are steps, and of what kind.

@@ -9,7 +9,6 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHashMap as HashMap;
 
-use super::budget::Exceeded;
 use super::options::stem;
 use super::steps::{Step, StepKind};
 use super::waits::{SamePlace, Wait};
@@ -62,11 +61,15 @@ impl SiteStatus {
 pub struct Site {
     /// Sixteen hex digits, stable under line moves and on other machines.
     pub fingerprint: String,
+    /// The fingerprint that all sites of the same functions share: that of ordinal 0.
+    pub group: String,
     /// Counts up over sites that differ only in their lines; part of the fingerprint unless 0.
     pub ordinal: u32,
     pub kind: WaitKind,
     /// Names of the calls in order, as the program called them.
     pub apis: Vec<String>,
+    /// Their names without versions, as fingerprints use them.
+    pub api_bases: Vec<String>,
     /// Framework operator: the innermost that is not private to the framework (`aten::item` rather than
     /// `aten::_local_scalar_dense`).
     pub op: Option<String>,
@@ -80,6 +83,8 @@ pub struct Site {
     pub python: Vec<Frame>,
     /// Innermost first, inlined frames included.
     pub native: Vec<Frame>,
+    /// The user's functions as fingerprints use them, innermost first, repeats of a recursion once.
+    pub functions: Vec<String>,
     /// Index into `native` of the frame that tells this place from others: a program's own layers around the driver are the
     /// innermost frames of many places.
     pub own_frame: usize,
@@ -158,12 +163,11 @@ struct Context {
     call_site: StrId,
 }
 
-/// Puts waits into sites, most important first, and tells each wait its site.
+/// Puts waits into sites, in no order yet, and tells each wait its site.
 pub(super) fn group(
     trace: &Trace,
     symbols: &mut Symbols<'_>,
     steps: &[Step],
-    exceeded: &[Exceeded],
     waits: &mut [Wait],
 ) -> Vec<Site> {
     let mut raw = RawSites::new(trace);
@@ -194,7 +198,7 @@ pub(super) fn group(
     for (wait, raw) in waits.iter_mut().zip(raw_of_wait) {
         let index = draft_of_raw[raw];
         wait.site = u32::try_from(index).unwrap_or(u32::MAX);
-        count(trace, &mut sites[index], wait, steps, exceeded);
+        count(trace, &mut sites[index], wait, steps);
         if let Some(step) = wait.step.filter(|&step| steps[step as usize].kind == StepKind::Ordinary) {
             *per_step.entry((index, step)).or_default() += 1;
         }
@@ -205,7 +209,6 @@ pub(super) fn group(
         site.most_per_step = site.most_per_step.max(in_step);
     }
     find_own_frames(&mut sites);
-    sort(&mut sites, waits);
     sites
 }
 
@@ -233,7 +236,7 @@ fn find_own_frames(sites: &mut [Site]) {
 }
 
 /// Adds a wait to its site.
-fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step], exceeded: &[Exceeded]) {
+fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step]) {
     let thread = thread_name(trace, wait);
     if site.waits == 0 {
         site.thread = thread;
@@ -255,8 +258,7 @@ fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step], exceeded: 
             Err(at) => site.per_rank.insert(at, (rank, 1)),
         }
     }
-    let kind = wait.step.map(|step| steps[step as usize].kind);
-    match kind {
+    match wait.step.map(|step| steps[step as usize].kind) {
         None => site.outside_waits += 1,
         Some(StepKind::Ordinary) => site.ordinary_waits += 1,
         Some(StepKind::Warmup) => site.warmup_waits += 1,
@@ -266,16 +268,6 @@ fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step], exceeded: 
             site.log_waits_outside_range += u64::from(!wait.in_log_range);
         }
     }
-    let over = wait.step.is_some_and(|step| exceeded[step as usize].has(wait.kind));
-    let status = match kind {
-        _ if over => SiteStatus::OverBudget,
-        Some(StepKind::Ordinary | StepKind::Unfinished) => SiteStatus::Allowed,
-        Some(StepKind::Log) => SiteStatus::LogStep,
-        Some(StepKind::Warmup) => SiteStatus::Warmup,
-        None => SiteStatus::Outside,
-    };
-    // The most important status of all its waits.
-    site.status = if site.waits == 1 { status } else { site.status.min(status) };
 }
 
 fn thread_name(trace: &Trace, wait: &Wait) -> String {
@@ -293,8 +285,8 @@ fn name_thread(trace: &Trace, process: &Process, thread: &Thread) -> String {
     }
 }
 
-/// Worst first; ties in an order that does not depend on the machine.
-fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) {
+/// Worst first; ties in an order that does not depend on the machine. Returns the new index of each site.
+pub(super) fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..sites.len()).collect();
     order.sort_by(|&a, &b| {
         let key = |site: &Site| {
@@ -312,6 +304,7 @@ fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) {
     }
     let mut old: Vec<Option<Site>> = sites.drain(..).map(Some).collect();
     sites.extend(order.into_iter().filter_map(|index| old[index].take()));
+    new_index
 }
 
 /// A site without counts.
@@ -354,18 +347,29 @@ impl Draft {
 
     /// The text that is hashed. Changing it changes every baseline there is: only with a new version in front.
     fn canonical(&self) -> String {
-        let list = |items: &[String]| items.join("\u{1f}");
+        let text = canonical(self.kind, &self.api_bases, self.op.as_deref(), &self.range, &self.functions);
         // A wait of the recording tool must not share a fingerprint with one of the program.
-        let recorder = if self.by_recorder { "\u{1e}recorder" } else { "" };
-        format!(
-            "site/1\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}{recorder}",
-            self.kind.id(),
-            list(&self.api_bases),
-            self.op.as_deref().unwrap_or_default(),
-            list(&self.range),
-            list(&self.functions)
-        )
+        if self.by_recorder { text + "\u{1e}recorder" } else { text }
     }
+}
+
+/// The text whose hash is the fingerprint of a place.
+pub(crate) fn canonical(
+    kind: WaitKind,
+    calls: &[String],
+    op: Option<&str>,
+    range: &[String],
+    functions: &[String],
+) -> String {
+    let list = |items: &[String]| items.join("\u{1f}");
+    format!(
+        "site/1\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}\u{1e}{}",
+        kind.id(),
+        list(calls),
+        op.unwrap_or_default(),
+        list(range),
+        list(functions)
+    )
 }
 
 /// The fingerprint of a canonical text and an ordinal: FNV-1a of 64 bits, then mixed.
@@ -401,15 +405,18 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
         .zip(ordinals)
         .map(|((draft, canonical), ordinal)| Site {
             fingerprint: fingerprint(&canonical, ordinal),
+            group: fingerprint(&canonical, 0),
             ordinal,
             kind: draft.kind,
             apis: draft.apis,
+            api_bases: draft.api_bases,
             op: draft.op,
             ops: draft.ops,
             range: draft.range,
             call_site: draft.call_site,
             python: draft.python,
             native: draft.native,
+            functions: draft.functions,
             own_frame: 0,
             thread: String::new(),
             rule: Rule::HeldByDevice,
@@ -536,14 +543,8 @@ impl<'a> RawSites<'a> {
         if let Some(&known) = self.clean.get(&name) {
             return known;
         }
-        let text = self.trace.str(name);
-        let text = text
-            .split_once(", seq = ")
-            .or_else(|| text.split_once(", op_id = "))
-            .map_or(text, |parts| parts.0);
-        let is_op =
-            ["aten::", "autograd::", "c10d::", "torch::"].iter().any(|prefix| text.starts_with(prefix));
-        let clean = (self.names.intern(stem(text)), is_op);
+        let (text, is_op) = clean_name(self.trace.str(name));
+        let clean = (self.names.intern(text), is_op);
         self.clean.insert(name, clean);
         clean
     }
@@ -594,6 +595,14 @@ impl<'a> RawSites<'a> {
             by_recorder: site.by_recorder,
         }
     }
+}
+
+/// The name of a range or operator for fingerprints, and whether it is that of an operator (`emit_nvtx` makes ranges of operators).
+pub(super) fn clean_name(text: &str) -> (&str, bool) {
+    let text =
+        text.split_once(", seq = ").or_else(|| text.split_once(", op_id = ")).map_or(text, |parts| parts.0);
+    let is_op = ["aten::", "autograd::", "c10d::", "torch::"].iter().any(|prefix| text.starts_with(prefix));
+    (stem(text), is_op)
 }
 
 /// A function's name as fingerprints use it. Debug information gives full paths, or only last segments with type arguments, depending on

@@ -1,14 +1,13 @@
 //! Pass, fail or inconclusive, and why.
 //!
-//! In: steps, waits and sites with their numbers, and the problems of the trace. Out: the [`Audit`]. What is proven is said:
+//! In: steps, waits and sites with their numbers, and the problems of the trace. Out: the [`Audit`], and its verdict. What is proven is said:
 //! a step over the budget is a fail also when records were lost, since more records could only add waits. A pass needs
 //! everything to be there: any doubt that may hide a wait makes it inconclusive, with the reason. Never a silent zero.
 
-use super::budget::Exceeded;
 use super::sites::{Site, SiteStatus};
 use super::steps::{Step, StepKind, StepSource};
 use super::waits::Wait;
-use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals};
+use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals, seen};
 use crate::model::{
     ApiClass, CallEffect, CopyDirection, DeviceOpKind, Problem, ProblemKind, SpanKind, StrId, Trace,
 };
@@ -40,48 +39,39 @@ impl Verdict {
 pub(super) struct Findings {
     pub steps: Vec<Step>,
     pub source: StepSource,
-    pub exceeded: Vec<Exceeded>,
     pub waits: Vec<Wait>,
     pub sites: Vec<Site>,
     /// Noticed during the audit itself.
     pub problems: Vec<Problem>,
 }
 
-/// Sums up and decides.
-pub(super) fn judge(trace: &Trace, options: &AuditOptions, findings: Findings) -> Audit {
-    let Findings { steps, source, exceeded, waits, sites, problems: noticed } = findings;
+/// Sums up; nothing is decided yet.
+pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) -> Audit {
+    let Findings { steps, source, waits, sites, problems: noticed } = findings;
     let mut problems = trace.problems.clone();
     problems.extend(noticed);
     problems.extend(processes_without_steps(trace, &steps));
     let step_counts = count_steps(&steps, source);
-    let totals = sum_up(trace, &steps, &waits, &step_counts);
+    let totals = totals_of(trace, &steps, &waits, &step_counts);
     let dropped_records = problems
         .iter()
         .filter(|problem| problem.kind == ProblemKind::LostRecords)
         .map(|problem| problem.count)
         .sum();
     let doubts = doubts(trace, options, &step_counts, &problems);
-    let over = exceeded.iter().filter(|kinds| kinds.any()).count();
-    let (verdict, mut reasons) = if over > 0 {
-        (Verdict::Fail, vec![why_fail(options, &steps, &sites, &step_counts)])
-    } else if doubts.is_empty() {
-        (Verdict::Pass, vec![why_pass(&steps, &step_counts)])
-    } else {
-        (Verdict::Inconclusive, Vec::new())
-    };
-    let next = what_next(verdict, &doubts);
-    reasons.extend(killed(trace, &waits, &sites));
-    reasons.extend(doubts.into_iter().map(|doubt| doubt.reason));
     let processes = process_rows(trace, &steps, &waits);
     Audit {
         source: trace.source.clone(),
         times_meaningful: trace.times_meaningful(),
         dropped_records,
         problems,
-        verdict,
-        reasons,
-        next,
+        verdict: Verdict::Inconclusive,
+        reasons: Vec::new(),
+        next: Vec::new(),
         budget: options.budget.clone(),
+        doubts,
+        cut_short: killed(trace, &waits, &sites),
+        seen: seen::names(trace, &sites),
         step_counts,
         totals,
         sites,
@@ -89,6 +79,22 @@ pub(super) fn judge(trace: &Trace, options: &AuditOptions, findings: Findings) -
         waits,
         processes,
     }
+}
+
+/// Decides, by the steps that are over the budget.
+pub(super) fn conclude(audit: &mut Audit) {
+    let (verdict, mut reasons) = if audit.steps.iter().any(|step| step.over_budget) {
+        (Verdict::Fail, vec![why_fail(audit)])
+    } else if audit.doubts.is_empty() {
+        (Verdict::Pass, vec![why_pass(&audit.steps, &audit.step_counts)])
+    } else {
+        (Verdict::Inconclusive, Vec::new())
+    };
+    reasons.extend(audit.cut_short.clone());
+    reasons.extend(audit.doubts.iter().map(|doubt| doubt.reason.clone()));
+    audit.next = what_next(verdict, &audit.doubts);
+    audit.verdict = verdict;
+    audit.reasons = reasons;
 }
 
 fn count_steps(steps: &[Step], source: StepSource) -> StepCounts {
@@ -103,7 +109,7 @@ fn count_steps(steps: &[Step], source: StepSource) -> StepCounts {
     }
 }
 
-fn sum_up(trace: &Trace, steps: &[Step], waits: &[Wait], step_counts: &StepCounts) -> Totals {
+fn totals_of(trace: &Trace, steps: &[Step], waits: &[Wait], step_counts: &StepCounts) -> Totals {
     let mut totals = Totals { blocked_ns: trace.times_meaningful().then_some(0), ..Totals::default() };
     for wait in waits {
         totals.waits += 1;
@@ -169,10 +175,11 @@ fn process_rows(trace: &Trace, steps: &[Step], waits: &[Wait]) -> Vec<ProcessRow
     rows
 }
 
-/// A reason why "pass" can't be said, and what to do about it.
-struct Doubt {
-    reason: String,
-    next: Option<String>,
+/// A reason why "pass" can't be said, and what to do about it; full sentences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    pub reason: String,
+    pub next: Option<String>,
 }
 
 fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: &[Problem]) -> Vec<Doubt> {
@@ -283,19 +290,25 @@ fn processes_without_steps(trace: &Trace, steps: &[Step]) -> Option<Problem> {
     })
 }
 
-fn why_fail(options: &AuditOptions, steps: &[Step], sites: &[Site], counts: &StepCounts) -> String {
-    let over: Vec<&Step> = steps.iter().filter(|step| step.over_budget).collect();
+fn why_fail(audit: &Audit) -> String {
+    let over: Vec<&Step> = audit.steps.iter().filter(|step| step.over_budget).collect();
     let most = over.iter().map(|step| step.waits).max().unwrap_or(0);
-    let places = sites.iter().filter(|site| site.status == SiteStatus::OverBudget).count() as u64;
+    let places = audit.sites.iter().filter(|site| site.status == SiteStatus::OverBudget).count() as u64;
+    let on_log = over.iter().filter(|step| step.kind == StepKind::Log).count();
+    let counts = &audit.step_counts;
     let judged = counts.ordinary + over.iter().filter(|step| step.kind == StepKind::Unfinished).count();
-    let allowed = match (options.budget.total, options.budget.per_kind.len()) {
+    let steps = plural(judged as u64, "ordinary step", "ordinary steps");
+    let steps = match (over.len() - on_log, on_log) {
+        (ordinary, 0) => format!("{ordinary} of {steps}"),
+        (0, log) => format!("{log} of {}", plural(counts.log as u64, "log step", "log steps")),
+        (ordinary, log) => format!("{ordinary} of {steps} and {log} log steps"),
+    };
+    let allowed = match (audit.budget.total, audit.budget.per_kind.len() + audit.budget.per_range.len()) {
         (total, 0) => format!("budget: {total}"),
-        (total, _) => format!("budget: {total}, and allowances for single kinds"),
+        (total, _) => format!("budget: {total}, and allowances of their own for kinds or ranges"),
     };
     format!(
-        "{} of {} wait for the device more often than allowed, up to {} in one step, at {} ({allowed})",
-        over.len(),
-        plural(judged as u64, "ordinary step", "ordinary steps"),
+        "{steps} wait for the device more often than allowed, up to {} in one step, at {} ({allowed})",
         plural(most, "time", "times"),
         plural(places, "place", "places"),
     )
