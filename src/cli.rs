@@ -26,7 +26,7 @@ With `run`, a program that fails has its own exit status passed on (128+signal f
     after_long_help = "\
 Start here:
   syncaudit run -- python train.py              trace the program, list every wait, judge it
-  syncaudit run --device emulated -- ./trainer  the same without a GPU: counts and places are real, times are not
+  syncaudit run --device emulated -- ./trainer  the same without a GPU
   syncaudit report .syncaudit/<trace>           the report again, from the recorded trace
   syncaudit check TRACE --config syncaudit.toml the verdict alone, for CI
   syncaudit doctor                              prove that tracing works on this machine
@@ -79,6 +79,7 @@ pub enum Command {
 /// Starts PROGRAM with the tracer loaded into it, records every CUDA call that can hold the host, and reports when
 /// it has ended. The program's code, its output and its exit status stay as they are.
 #[derive(Debug, Args)]
+#[command(override_usage = "syncaudit run [OPTIONS] -- PROGRAM [ARGS]...")]
 #[command(after_help = "\
 Examples:
   syncaudit run -- python train.py --epochs 1
@@ -109,9 +110,9 @@ pub struct TraceArgs {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: Device,
 
-    /// How long kernels take on the emulated device: a duration such as `200us`, or `model`. [default: as long as
-    /// their host implementation takes]
-    #[arg(long, value_name = "TIME")]
+    /// How long kernels take on the emulated device at least: `200us` for all, or by name: `gemm=2ms,adam=300us,*=10us`.
+    /// [default: as long as their host implementation takes]
+    #[arg(long, value_name = "TIME", value_parser = kernel_time)]
     pub kernel_time: Option<String>,
 
     /// Record kernels too (slower; for timelines, not needed to find waits)
@@ -125,6 +126,22 @@ pub struct TraceArgs {
     /// Keep no trace after the report
     #[arg(long)]
     pub no_trace: bool,
+}
+
+/// Whether the emulated device will understand it: the program must not start with a time that is then ignored.
+fn kernel_time(text: &str) -> Result<String, String> {
+    let fits = |part: &str| {
+        let time = part.trim().rsplit_once('=').map_or(part.trim(), |(_, time)| time);
+        let number = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        number.parse::<f64>().is_ok_and(|number| number >= 0.0)
+            && ["ns", "us", "ms", "s"].contains(&&time[number.len()..])
+    };
+    match text.split(',').find(|part| !fits(part)) {
+        None => Ok(text.to_owned()),
+        Some(part) => Err(format!(
+            "`{part}` is no time: write a number and ns, us, ms or s, such as 200us, or NAME=200us"
+        )),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -141,12 +158,12 @@ pub enum Device {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  syncaudit report .syncaudit/train-1a2b3c
+  syncaudit report .syncaudit/python-4f0c2a91d7e86b35
   syncaudit report trace.json.gz                      a trace of torch.profiler
   syncaudit report rank*.json                         one job of many ranks, also as a directory
   ssh node cat trace.json.gz | syncaudit report -     standard input
   syncaudit report --steps 'train_batch' trace.json   steps by an annotation or operator
-  syncaudit report --format json .syncaudit/train-1a2b3c | jq .verdict
+  syncaudit report --format json .syncaudit/python-4f0c2a91d7e86b35 | jq .verdict
   syncaudit report --format text=- --format json=audit.json TRACE")]
 pub struct ReportArgs {
     #[command(flatten)]
@@ -426,6 +443,16 @@ mod tests {
         );
         assert!(output(&["--format", "text", "--format", "json"]).reports(Sink::Stdout).is_err());
         assert!(output(&["-o", "f", "--format", "json=g"]).reports(Sink::Stdout).is_err());
+    }
+
+    #[test]
+    fn kernel_times_have_units() {
+        for good in ["200us", "1.5ms", "0ns", "gemm=2ms,adam=300us,*=10us"] {
+            assert!(kernel_time(good).is_ok(), "{good}");
+        }
+        for bad in ["", "200", "us", "fast", "gemm=", "gemm=2ms,", "-1us", "1us,x"] {
+            assert!(kernel_time(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -128,13 +128,9 @@ pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble
         command.env("SYNCAUDIT_CUPTI", cupti);
     }
 
-    let started = |_pid| {
-        say(&format!(
-            "recording to {0} (should syncaudit itself be killed: syncaudit report {0})",
-            shown(&trace)
-        ));
-    };
-    let end = process::run(&mut command, started, &say).map_err(|error| {
+    // Before the start: a command that is killed at once must have said where the trace is.
+    say(&format!("recording to {0} (if syncaudit itself is killed: syncaudit report {0})", shown(&trace)));
+    let end = process::run(&mut command, &say).map_err(|error| {
         // Nothing ran, so there is nothing to keep.
         drop(fs::remove_dir_all(&trace));
         Trouble::new(

@@ -64,14 +64,13 @@ const PASSED_ON: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
 const REQUESTS_TO_END: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 const REQUESTS_BEFORE_KILL: u32 = 3;
 
-/// Starts `command` and waits. `started` is called once with the process id, `say` with what the user should know.
-pub fn run(command: &mut Command, started: impl FnOnce(u32), say: impl Fn(&str)) -> io::Result<End> {
+/// Starts `command` and waits. `say` is called with what the user should know.
+pub fn run(command: &mut Command, say: impl Fn(&str)) -> io::Result<End> {
     let ignored = ignored_signals();
     let handled = PASSED_ON.into_iter().filter(|&signal| ignored & (1 << (signal - 1)) == 0);
     // Before the start: an end that comes at once must not be missed.
     let mut signals = SignalsInfo::<WithRawSiginfo>::new(handled.chain([SIGCHLD]))?;
     let mut child = command.spawn()?;
-    started(child.id());
     let mut requests = 0;
     loop {
         // Only this thread reaps, so the process id stays the program's own until `try_wait` says that it has ended.
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     fn end_of(script: &str) -> End {
-        run(Command::new("/bin/sh").args(["-c", script]), |_| {}, |_| {}).unwrap()
+        run(Command::new("/bin/sh").args(["-c", script]), |_| {}).unwrap()
     }
 
     #[test]
@@ -155,6 +154,6 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_an_error() {
-        assert!(run(&mut Command::new("/no/such/program"), |_| {}, |_| {}).is_err());
+        assert!(run(&mut Command::new("/no/such/program"), |_| {}).is_err());
     }
 }

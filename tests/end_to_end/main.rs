@@ -1,0 +1,11 @@
+//! End to end: the built command, tracer, emulated device and reference trainer, as a user meets them.
+//!
+//! One test binary, one module per question. See [`support`] for how the programs come to be.
+
+mod doctor;
+mod reading;
+mod recording;
+mod repository;
+mod starting;
+mod support;
+mod trainer;
