@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn a_kind_with_its_own_allowance_is_judged_by_that_alone() {
-        let mut options = AuditOptions::default();
-        options.budget =
+        let budget =
             Budget { total: 1, per_kind: BTreeMap::from([(WaitKind::EventSync, 2)]), ..Default::default() };
+        let options = AuditOptions { budget, ..Default::default() };
         assert_eq!(over(&run(&[(EVENT, "a"), (EVENT, "b"), (SYNC, "c")], &options)), 0);
         let audit = run(&[(EVENT, "a"), (EVENT, "b"), (SYNC, "c"), (SYNC, "d")], &options);
         assert_eq!(over(&audit), 3);
