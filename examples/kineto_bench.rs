@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "import orjson,sys; print(len(orjson.loads(open(sys.argv[1],'rb').read())['traceEvents']))";
         rows.push(measure("orjson.loads", Command::new(&python).args(["-c", orjson]).arg(&plain))?);
         if reference {
-            let hta = "import sys; from hta.common.trace_parser import parse_trace_dataframe as p; print(len(p(sys.argv[1])[1]))";
+            let hta = "import sys; from hta.common.trace_parser import parse_trace_dataframe as p; from hta.configs.parser_config import ParserConfig as c; print(len(p(sys.argv[1], c.get_default_cfg())[1]))";
             rows.push(measure("HolisticTraceAnalysis", Command::new(&python).args(["-c", hta]).arg(&plain))?);
         }
     }

@@ -71,6 +71,10 @@ pub(super) struct FileBuilder<'t, 'p> {
     thread_names: Vec<(Option<i64>, i64, String)>,
     process_names: Vec<(i64, String)>,
     copy_names: FxHashMap<StrId, CopyName>,
+    apis: FxHashMap<StrId, ApiId>,
+    /// Names seen lately, by [`recent_slot`]: a trace has few names and millions of events, and comparing a name with the
+    /// one at hand is cheaper than looking it up.
+    recent: Box<[StrId; RECENT]>,
     /// End of the recording by its own word.
     pub(super) recording_end_ns: Option<u64>,
     pub(super) calls: u64,
@@ -113,6 +117,8 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
             places: Places::default(),
             thread_names: Vec::new(),
             process_names: Vec::new(),
+            apis: FxHashMap::default(),
+            recent: Box::new([StrId::NONE; RECENT]),
             copy_names: HashMap::default(),
             recording_end_ns: None,
             calls: 0,
@@ -170,10 +176,17 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
     }
 
     fn intern(&mut self, text: Text<'_>) -> StrId {
-        match std::str::from_utf8(text.raw) {
+        let slot = recent_slot(text.raw);
+        let recent = self.recent[slot];
+        if !text.escaped && recent != StrId::NONE && self.trace.strings.get(recent).as_bytes() == text.raw {
+            return recent;
+        }
+        let id = match std::str::from_utf8(text.raw) {
             Ok(plain) if !text.escaped => self.trace.intern(plain),
             _ => self.trace.intern(&unescape(text)),
-        }
+        };
+        self.recent[slot] = id;
+        id
     }
 
     fn complete(&mut self, event: &Event<'_>) {
@@ -322,10 +335,14 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
     }
 
     fn api(&mut self, name: Text<'_>) -> ApiId {
-        match std::str::from_utf8(name.raw) {
-            Ok(plain) if !name.escaped => self.trace.api(plain),
-            _ => self.trace.api(&unescape(name)),
+        let name = self.intern(name);
+        if let Some(&api) = self.apis.get(&name) {
+            return api;
         }
+        let text = self.trace.strings.get(name).to_owned();
+        let api = self.trace.api(&text);
+        self.apis.insert(name, api);
+        api
     }
 
     fn device_op(&mut self, event: &Event<'_>, category: Category, start_ns: u64, end_ns: u64) {
@@ -565,6 +582,22 @@ impl Sink for FileBuilder<'_, '_> {
     fn position(&mut self, _offset: u64) {
         (self.progress)();
     }
+}
+
+const RECENT: usize = 4096;
+
+/// Where a name is kept among the recent ones: by its length and pieces of it. Different names may share a place.
+#[inline]
+fn recent_slot(name: &[u8]) -> usize {
+    let piece = |at: usize| {
+        name.get(at..at + 8)
+            .map_or(0, |bytes| bytes.iter().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)))
+    };
+    let length = name.len();
+    let mixed =
+        piece(0) ^ piece(length / 2).rotate_left(17) ^ piece(length.saturating_sub(8)).rotate_left(31);
+    let mixed = (mixed ^ length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 52) as usize % RECENT
 }
 
 fn unsigned(value: Option<i64>) -> u64 {

@@ -82,8 +82,18 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
             _ => {}
         }
         cursor.after_value()?;
+        if is_flow(event.phase) {
+            // A third of all events are arrows between others, of which nothing is used.
+            cursor.skip_rest()?;
+            break;
+        }
     }
     Ok(event)
+}
+
+/// Phases of flow events: start, step, finish.
+fn is_flow(phase: u8) -> bool {
+    matches!(phase, b's' | b't' | b'f')
 }
 
 #[inline]

@@ -155,6 +155,23 @@ impl<'a> Cursor<'a> {
     fn bare(&mut self) -> Result<Value<'a>, Fault> {
         let start = self.at;
         let mut end = start;
+        while let Some(b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E') = self.bytes.get(end) {
+            end += 1;
+        }
+        match self.bytes.get(end) {
+            None => Err(Fault::Incomplete),
+            Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t') if end > start => {
+                self.at = end;
+                Ok(Value::Number(&self.bytes[start..end]))
+            }
+            Some(_) => self.word(),
+        }
+    }
+
+    /// Reads a bare word: `true`, `null`, `NaN`.
+    fn word(&mut self) -> Result<Value<'a>, Fault> {
+        let start = self.at;
+        let mut end = start;
         loop {
             match self.bytes.get(end) {
                 None => return Err(Fault::Incomplete),
@@ -162,15 +179,11 @@ impl<'a> Cursor<'a> {
                 Some(_) => end += 1,
             }
         }
-        let raw = &self.bytes[start..end];
-        let value = match raw {
+        let value = match &self.bytes[start..end] {
             b"true" => Value::Bool(true),
             b"false" => Value::Bool(false),
             b"null" => Value::Nothing,
-            _ if raw.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => {
-                Value::Number(raw)
-            }
-            _ if is_not_finite(raw) => Value::Nothing,
+            raw if is_not_finite(raw) => Value::Nothing,
             _ => return self.bad("a value"),
         };
         self.at = end;
@@ -188,7 +201,14 @@ impl<'a> Cursor<'a> {
     /// Skips the object or array that starts here. Brackets are counted, not matched by kind.
     #[inline]
     pub(super) fn skip_nested(&mut self) -> Result<(), Fault> {
-        let mut depth = 0u32;
+        self.at += 1;
+        self.skip_rest()
+    }
+
+    /// Skips what is left of the object or array that was entered.
+    #[inline]
+    pub(super) fn skip_rest(&mut self) -> Result<(), Fault> {
+        let mut depth = 1u32;
         loop {
             match self.bytes.get(self.at) {
                 None => return Err(Fault::Incomplete),
