@@ -11,6 +11,7 @@ pub mod gate;
 pub mod import;
 pub mod model;
 pub mod report;
+pub mod rules;
 pub mod symbols;
 
 use std::path::PathBuf;

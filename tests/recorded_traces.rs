@@ -250,7 +250,7 @@ fn a_wait_is_one_operation_of_the_program_as_in_the_separate_count() {
         let mut ours_only: BTreeMap<(String, String), usize> = BTreeMap::new();
         for wait in ours {
             let api = calls(trace, wait).first().map_or("", |call| &trace.api(call.api).name).to_owned();
-            *ours_only.entry((api, wait.rule.id().to_owned())).or_default() += 1;
+            *ours_only.entry((api, wait.evidence.id().to_owned())).or_default() += 1;
         }
         let expected: BTreeMap<(String, String), usize> = OURS_ONLY
             .iter()

@@ -5,6 +5,7 @@
 //! and at most one step, and the totals are the sums of the rows ([`Audit::reconcile`]).
 
 mod budget;
+mod idioms;
 mod inferred;
 mod options;
 mod seen;
@@ -19,7 +20,7 @@ pub use sites::{Frame, Site, SiteStatus};
 pub use steps::{Step, StepKind, StepSource};
 pub(crate) use verdict::plural;
 pub use verdict::{Doubt, Verdict};
-pub use waits::{Calls, Rule, Wait, WaitKind};
+pub use waits::{Calls, Evidence, Wait, WaitKind};
 
 use std::collections::BTreeSet;
 
@@ -111,7 +112,8 @@ pub fn audit(trace: &Trace, options: &AuditOptions) -> Audit {
     let mut noticed = Vec::new();
     let (mut steps, source) = steps::find(trace, &options.steps, &mut noticed);
     steps::assign(trace, &options.steps, &mut steps, &mut waits);
-    let sites = sites::group(trace, &mut symbols, &steps, &mut waits);
+    let mut sites = sites::group(trace, &mut symbols, &steps, &mut waits);
+    idioms::name(trace, &waits, &mut sites);
     let mut problems = symbols.into_problems();
     problems.append(&mut noticed);
     let mut audit =

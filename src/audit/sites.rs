@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap as HashMap;
 use super::options::stem;
 use super::steps::{Step, StepKind};
 use super::waits::{SamePlace, Wait};
-use super::{Rule, WaitKind};
+use super::{Evidence, WaitKind};
 use crate::model::{ApiId, Call, Process, SpanKind, StackId, StrId, Strings, Thread, Trace};
 use crate::symbols::Symbols;
 
@@ -90,7 +90,9 @@ pub struct Site {
     pub own_frame: usize,
     /// The thread, by name or number; empty when it differs between waits.
     pub thread: String,
-    pub rule: Rule,
+    pub evidence: Evidence,
+    /// Id of what this is in [`crate::rules`]: the idiom where it is a known one, else the kind.
+    pub rule: &'static str,
     pub status: SiteStatus,
     pub waits: u64,
     pub calls: u64,
@@ -240,7 +242,7 @@ fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step]) {
     let thread = thread_name(trace, wait);
     if site.waits == 0 {
         site.thread = thread;
-        site.rule = wait.rule;
+        site.evidence = wait.evidence;
         site.blocked_ns = trace.times_meaningful().then_some(0);
     } else if site.thread != thread {
         site.thread.clear();
@@ -419,7 +421,8 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             functions: draft.functions,
             own_frame: 0,
             thread: String::new(),
-            rule: Rule::HeldByDevice,
+            evidence: Evidence::HeldByDevice,
+            rule: draft.kind.id(),
             status: SiteStatus::Outside,
             waits: 0,
             calls: 0,

@@ -68,9 +68,9 @@ impl WaitKind {
     }
 }
 
-/// The rule by which a wait was recognised.
+/// What a wait was recognised by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum Evidence {
     /// A stream, event or device synchronise.
     ExplicitSync,
     /// A copy that by its form returns only when it is done.
@@ -91,7 +91,7 @@ pub enum Rule {
     HeldByDevice,
 }
 
-impl Rule {
+impl Evidence {
     /// The stable name.
     #[must_use]
     pub fn id(self) -> &'static str {
@@ -113,7 +113,7 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub kind: WaitKind,
-    pub rule: Rule,
+    pub evidence: Evidence,
     /// Index into the trace's processes.
     pub process: u32,
     /// Index into the process' threads.
@@ -222,7 +222,7 @@ pub(super) fn find(trace: &Trace, places: &mut dyn SamePlace) -> Vec<Wait> {
             finder.run(places);
             waits.extend(full.iter().filter(|entry| entry.thread == thread_index).map(|entry| Wait {
                 kind: WaitKind::LaunchQueueFull,
-                rule: Rule::CommandBufferFull,
+                evidence: Evidence::CommandBufferFull,
                 calls: entry.call.map_or(Calls::None, Calls::One),
                 start_ns: entry.start_ns,
                 blocked_ns: trace.times_meaningful().then_some(entry.held_ns),
@@ -242,7 +242,7 @@ impl Wait {
     fn at(process: u32, thread: u32) -> Self {
         Self {
             kind: WaitKind::Unclassified,
-            rule: Rule::HeldByDevice,
+            evidence: Evidence::HeldByDevice,
             process,
             thread,
             calls: Calls::None,
@@ -327,7 +327,7 @@ fn queue_full(process: &Process) -> Vec<QueueFull> {
 enum Alone {
     /// No wait, and nothing that later calls depend on.
     No,
-    Wait(WaitKind, Rule),
+    Wait(WaitKind, Evidence),
 }
 
 struct Finder<'a> {
@@ -365,7 +365,7 @@ impl Finder<'_> {
                 continue;
             }
             let wait = match alone {
-                Alone::Wait(kind, rule) => Some(self.push(kind, rule, index)),
+                Alone::Wait(kind, evidence) => Some(self.push(kind, evidence, index)),
                 Alone::No => None,
             };
             self.remember(index, api.class, wait);
@@ -373,12 +373,12 @@ impl Finder<'_> {
         self.end_queries();
     }
 
-    fn push(&mut self, kind: WaitKind, rule: Rule, index: usize) -> usize {
+    fn push(&mut self, kind: WaitKind, evidence: Evidence, index: usize) -> usize {
         let call = &self.thread.calls[index];
         let is_copy = call.direction != CopyDirection::Unknown;
         self.waits.push(Wait {
             kind,
-            rule,
+            evidence,
             calls: Calls::One(index_u32(index)),
             start_ns: call.start_ns,
             blocked_ns: self.measured.then(|| call.host_ns()).flatten(),
@@ -439,10 +439,10 @@ impl Finder<'_> {
         if self.innermost_range(copy) != self.innermost_range(sync) || !places.same_function(copy, sync) {
             return false;
         }
-        let wait = copy_wait.unwrap_or_else(|| self.push(kind, Rule::CopyThenSync, copy_index));
+        let wait = copy_wait.unwrap_or_else(|| self.push(kind, Evidence::CopyThenSync, copy_index));
         let wait = &mut self.waits[wait];
         wait.kind = kind;
-        wait.rule = Rule::CopyThenSync;
+        wait.evidence = Evidence::CopyThenSync;
         wait.calls = Calls::Pair(index_u32(copy_index), index_u32(index));
         wait.bytes = copy.bytes;
         wait.unfinished |= sync.end_ns == OPEN;
@@ -485,7 +485,7 @@ impl Finder<'_> {
         let (start_ns, end_ns) = (calls[first].start_ns, calls[last].end_ns);
         self.waits.push(Wait {
             kind: WaitKind::Polling,
-            rule: Rule::PollingLoop,
+            evidence: Evidence::PollingLoop,
             calls: Calls::Run { first: index_u32(first), last: index_u32(last), count },
             start_ns,
             blocked_ns: (self.measured && end_ns != OPEN).then(|| end_ns.saturating_sub(start_ns)),
@@ -500,14 +500,14 @@ impl Finder<'_> {
         let died_here = call.end_ns == OPEN;
         let held = |floor_ns| died_here || (self.measured && call.host_ns().is_some_and(|ns| ns >= floor_ns));
         match api.class {
-            C::StreamSync => Alone::Wait(WaitKind::StreamSync, Rule::ExplicitSync),
-            C::EventSync => Alone::Wait(WaitKind::EventSync, Rule::ExplicitSync),
-            C::DeviceSync | C::ContextDestroy => Alone::Wait(WaitKind::DeviceSync, Rule::ExplicitSync),
-            C::CopyAndSync => Alone::Wait(copy_kind(call.direction), Rule::SynchronousCopy),
+            C::StreamSync => Alone::Wait(WaitKind::StreamSync, Evidence::ExplicitSync),
+            C::EventSync => Alone::Wait(WaitKind::EventSync, Evidence::ExplicitSync),
+            C::DeviceSync | C::ContextDestroy => Alone::Wait(WaitKind::DeviceSync, Evidence::ExplicitSync),
+            C::CopyAndSync => Alone::Wait(copy_kind(call.direction), Evidence::SynchronousCopy),
             C::Copy => self.synchronous_copy(call, held(HELD_COPY_NS)),
             C::CopyAsync => self.asynchronous_copy(call, held(HELD_COPY_NS), died_here),
             C::Memset if matches!(call.to, MemoryKind::Pinned | MemoryKind::Managed) => {
-                Alone::Wait(WaitKind::StreamSync, Rule::SynchronousCopy)
+                Alone::Wait(WaitKind::StreamSync, Evidence::SynchronousCopy)
             }
             C::DeviceFree | C::HostFree | C::HostUnregister => {
                 // Freeing a null pointer is the usual way to create a context early: no memory is given back.
@@ -515,17 +515,19 @@ impl Finder<'_> {
                 wait_if(
                     by_rule || held(HELD_MANAGEMENT_NS),
                     WaitKind::MemoryManagement,
-                    Rule::MemoryManagement,
+                    Evidence::MemoryManagement,
                 )
             }
             C::DeviceAlloc | C::HostAlloc | C::HostRegister | C::PoolRelease | C::VirtualMemory => {
-                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Rule::MemoryManagement)
+                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::MemoryManagement, Evidence::MemoryManagement)
             }
-            C::ModuleLoad => {
-                wait_if(!self.measured || held(HELD_MANAGEMENT_NS), WaitKind::ModuleLoad, Rule::ModuleLoad)
-            }
+            C::ModuleLoad => wait_if(
+                !self.measured || held(HELD_MANAGEMENT_NS),
+                WaitKind::ModuleLoad,
+                Evidence::ModuleLoad,
+            ),
             C::ModuleUnload | C::FunctionLookup => {
-                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::ModuleLoad, Rule::ModuleLoad)
+                wait_if(held(HELD_MANAGEMENT_NS), WaitKind::ModuleLoad, Evidence::ModuleLoad)
             }
             // A launch, a device-side wait, a query or anything else never waits by documentation. If one held the host
             // all the same until work of its own stream had ended, say so without naming a cause.
@@ -540,7 +542,7 @@ impl Finder<'_> {
             | C::Other => wait_if(
                 self.measured && self.held_until_device_work_ended(call),
                 WaitKind::Unclassified,
-                Rule::HeldByDevice,
+                Evidence::HeldByDevice,
             ),
             C::StreamQuery | C::EventQuery => Alone::No,
         }
@@ -552,7 +554,7 @@ impl Finder<'_> {
             CopyDirection::DeviceToDevice => Alone::No,
             // The two documents disagree about small pageable uploads; a measured one is believed.
             CopyDirection::HostToDevice if self.measured && staged && !held => Alone::No,
-            direction => Alone::Wait(copy_kind(direction), Rule::SynchronousCopy),
+            direction => Alone::Wait(copy_kind(direction), Evidence::SynchronousCopy),
         }
     }
 
@@ -562,27 +564,29 @@ impl Finder<'_> {
         let managed = call.from == MemoryKind::Managed || call.to == MemoryKind::Managed;
         let unknown = call.from == MemoryKind::Unknown && call.to == MemoryKind::Unknown;
         match call.direction {
-            CopyDirection::HostToHost => Alone::Wait(kind, Rule::SynchronousCopy),
-            CopyDirection::DeviceToHost if pageable => Alone::Wait(kind, Rule::PageableCopy),
+            CopyDirection::HostToHost => Alone::Wait(kind, Evidence::SynchronousCopy),
+            CopyDirection::DeviceToHost if pageable => Alone::Wait(kind, Evidence::PageableCopy),
             CopyDirection::HostToDevice if pageable && !self.measured => {
-                wait_if(call.bytes > STAGED_UPLOAD_BYTES || died_here, kind, Rule::PageableCopy)
+                wait_if(call.bytes > STAGED_UPLOAD_BYTES || died_here, kind, Evidence::PageableCopy)
             }
             // Held by the copy itself: it had begun before the call returned.
             CopyDirection::HostToDevice if pageable => wait_if(
                 held && self.device.copy_start_ns(call).is_none_or(|start_ns| start_ns < call.end_ns),
                 kind,
-                Rule::PageableCopy,
+                Evidence::PageableCopy,
             ),
-            CopyDirection::DeviceToDevice => {
-                wait_if(self.measured && self.held_until_device_work_ended(call), kind, Rule::HeldByDevice)
-            }
+            CopyDirection::DeviceToDevice => wait_if(
+                self.measured && self.held_until_device_work_ended(call),
+                kind,
+                Evidence::HeldByDevice,
+            ),
             // Pinned, managed or unknown memory: only the clock can tell.
             _ => wait_if(
                 died_here
                     || (held && (managed || unknown))
                     || (self.measured && self.held_until_device_work_ended(call)),
                 kind,
-                Rule::HeldByDevice,
+                Evidence::HeldByDevice,
             ),
         }
     }
@@ -606,8 +610,8 @@ impl Finder<'_> {
     }
 }
 
-fn wait_if(condition: bool, kind: WaitKind, rule: Rule) -> Alone {
-    if condition { Alone::Wait(kind, rule) } else { Alone::No }
+fn wait_if(condition: bool, kind: WaitKind, evidence: Evidence) -> Alone {
+    if condition { Alone::Wait(kind, evidence) } else { Alone::No }
 }
 
 fn copy_kind(direction: CopyDirection) -> WaitKind {
@@ -643,21 +647,21 @@ mod tests {
     }
 
     /// The waits of one thread, as (kind, rule, number of calls).
-    fn waits(emulated: bool, fill: impl FnOnce(&mut ThreadBuilder<'_>)) -> Vec<(WaitKind, Rule, u64)> {
+    fn waits(emulated: bool, fill: impl FnOnce(&mut ThreadBuilder<'_>)) -> Vec<(WaitKind, Evidence, u64)> {
         let mut builder = TraceBuilder::default();
         builder.source.emulated = emulated;
         fill(&mut builder.process(1).thread(1));
         find(&builder.finish(), &mut Anywhere)
             .iter()
-            .map(|wait| (wait.kind, wait.rule, wait.calls.count()))
+            .map(|wait| (wait.kind, wait.evidence, wait.calls.count()))
             .collect()
     }
 
     /// One call of 10 us on stream 0 of a trace.
-    fn alone(emulated: bool, api: &str, host_ns: u64, data: CallData) -> Option<(WaitKind, Rule)> {
+    fn alone(emulated: bool, api: &str, host_ns: u64, data: CallData) -> Option<(WaitKind, Evidence)> {
         let found = waits(emulated, |thread| thread.call(api, 1_000, 1_000 + host_ns, data));
         assert!(found.len() <= 1);
-        found.first().map(|&(kind, rule, _)| (kind, rule))
+        found.first().map(|&(kind, evidence, _)| (kind, evidence))
     }
 
     fn copy(direction: CopyDirection, from: MemoryKind, to: MemoryKind, bytes: u64) -> CallData {
@@ -722,34 +726,39 @@ mod tests {
         let small_upload = || copy(HostToDevice, Pageable, Device, 4);
         for (api, data, host_ns, expected) in [
             ("cudaMalloc", none(), QUICK, None),
-            ("cudaMalloc", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Rule::MemoryManagement))),
+            ("cudaMalloc", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Evidence::MemoryManagement))),
             ("cudaFree", none(), QUICK, None),
-            ("cudaFree", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Rule::MemoryManagement))),
+            ("cudaFree", none(), HELD_MANAGEMENT_NS, Some((MemoryManagement, Evidence::MemoryManagement))),
             ("cuModuleLoadData", none(), QUICK, None),
-            ("cuLibraryGetKernel", none(), HELD_MANAGEMENT_NS, Some((ModuleLoad, Rule::ModuleLoad))),
+            ("cuLibraryGetKernel", none(), HELD_MANAGEMENT_NS, Some((ModuleLoad, Evidence::ModuleLoad))),
             ("cudaMemcpyAsync", small_upload(), QUICK, None),
-            ("cudaMemcpyAsync", small_upload(), HELD_COPY_NS, Some((HostToDeviceWrite, Rule::PageableCopy))),
+            (
+                "cudaMemcpyAsync",
+                small_upload(),
+                HELD_COPY_NS,
+                Some((HostToDeviceWrite, Evidence::PageableCopy)),
+            ),
             ("cudaMemcpy", small_upload(), QUICK, None),
             (
                 "cudaMemcpy",
                 copy(HostToDevice, Pinned, Device, 4),
                 QUICK,
-                Some((HostToDeviceWrite, Rule::SynchronousCopy)),
+                Some((HostToDeviceWrite, Evidence::SynchronousCopy)),
             ),
             (
                 "cudaMemcpyAsync",
                 copy(DeviceToHost, Device, Pageable, 4),
                 QUICK,
-                Some((DeviceToHostRead, Rule::PageableCopy)),
+                Some((DeviceToHostRead, Evidence::PageableCopy)),
             ),
             ("cudaMemcpyAsync", copy(DeviceToHost, Device, Pinned, 4), HELD_COPY_NS, None),
             (
                 "cudaMemcpyAsync",
                 copy(DeviceToHost, Device, Managed, 4),
                 HELD_COPY_NS,
-                Some((DeviceToHostRead, Rule::HeldByDevice)),
+                Some((DeviceToHostRead, Evidence::HeldByDevice)),
             ),
-            ("cuStreamSynchronize", none(), 0, Some((StreamSync, Rule::ExplicitSync))),
+            ("cuStreamSynchronize", none(), 0, Some((StreamSync, Evidence::ExplicitSync))),
             ("cudaLaunchKernel", none(), 10_000_000, None),
         ] {
             let shown = format!("{api} {data:?} for {host_ns} ns");
@@ -786,7 +795,7 @@ mod tests {
     fn a_copy_and_the_sync_of_its_stream_are_one_wait_of_two_calls() {
         let stream = StreamId(0);
         let sync = || CallData { stream, ..CallData::default() };
-        let pair = [(DeviceToHostRead, Rule::CopyThenSync, 2)];
+        let pair = [(DeviceToHostRead, Evidence::CopyThenSync, 2)];
         let found = waits(true, |thread| {
             thread.call("cudaMemcpyAsync", 10, 20, read_data(stream));
             // An event record is no work.
@@ -807,14 +816,17 @@ mod tests {
             thread.call("cudaStreamSynchronize", 30, 40, sync());
             thread.call("cudaStreamSynchronize", 50, 60, sync());
         });
-        assert_eq!(found, [(HostToDeviceWrite, Rule::CopyThenSync, 2), (StreamSync, Rule::ExplicitSync, 1)]);
+        assert_eq!(
+            found,
+            [(HostToDeviceWrite, Evidence::CopyThenSync, 2), (StreamSync, Evidence::ExplicitSync, 1)]
+        );
     }
 
     #[test]
     fn a_copy_and_a_sync_that_do_not_belong_together_are_not_joined() {
         let (a, b) = (StreamId(0), StreamId(1));
         let on = |stream| CallData { stream, ..CallData::default() };
-        let alone = [(StreamSync, Rule::ExplicitSync, 1)];
+        let alone = [(StreamSync, Evidence::ExplicitSync, 1)];
         let other_stream = waits(true, |thread| {
             thread.call("cudaMemcpyAsync", 10, 20, read_data(a));
             thread.call("cudaStreamSynchronize", 30, 40, on(b));
@@ -851,7 +863,7 @@ mod tests {
             thread.call("cudaMemcpyAsync", 10, 20, read_data(stream));
             thread.call("cudaStreamSynchronize", 30, 40, CallData { stream, ..CallData::default() });
         });
-        assert_eq!(found, [(DeviceToHostRead, Rule::CopyThenSync, 2)]);
+        assert_eq!(found, [(DeviceToHostRead, Evidence::CopyThenSync, 2)]);
     }
 
     #[test]
@@ -872,7 +884,7 @@ mod tests {
                 CallData { stream: StreamId(0), ..CallData::default() },
             );
         });
-        assert_eq!(found, [(StreamSync, Rule::ExplicitSync, 1)]);
+        assert_eq!(found, [(StreamSync, Evidence::ExplicitSync, 1)]);
     }
 
     #[test]
@@ -889,7 +901,7 @@ mod tests {
             })
         };
         assert_eq!(loop_of(9, false), []);
-        assert_eq!(loop_of(10, false), [(WaitKind::Polling, Rule::PollingLoop, 10)]);
+        assert_eq!(loop_of(10, false), [(WaitKind::Polling, Evidence::PollingLoop, 10)]);
         assert_eq!(loop_of(18, true), []);
         let many_objects = waits(true, |thread| {
             (0..40).for_each(|index| {

@@ -116,6 +116,7 @@ struct SiteRow<'a> {
     by_recorder: bool,
     per_rank: Vec<RankRow>,
     rule: &'static str,
+    evidence: &'static str,
     status: &'static str,
 }
 
@@ -267,7 +268,8 @@ fn site_row(site: &Site) -> SiteRow<'_> {
         killed_here: site.killed_here,
         by_recorder: site.by_recorder,
         per_rank: site.per_rank.iter().map(|&(rank, waits)| RankRow { rank, waits }).collect(),
-        rule: site.rule.id(),
+        rule: site.rule,
+        evidence: site.evidence.id(),
         status: site.status.id(),
     }
 }

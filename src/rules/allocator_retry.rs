@@ -1,0 +1,53 @@
+//! The caching allocator gives memory back to try again.
+
+use super::Rule;
+use crate::audit::WaitKind;
+use crate::model::ApiClass;
+
+pub(super) static RULE: Rule = Rule {
+    id: "allocator-retry",
+    kinds: &[WaitKind::MemoryManagement],
+    headline: "the allocator frees cached memory to make room",
+    recognised: "cudaFree or cuMemFree under an operator of the framework: operators never free device memory by \
+        themselves, the caching allocator does when it is out of room.",
+    cuda: "Cached segments are freed one by one and the allocation is tried again.",
+    waits: "cudaFree waits for the device, and what was freed is allocated anew.",
+    see: "torch.cuda.memory_stats()[\"num_alloc_retries\"] goes up; the step time has outliers.",
+    pytorch: "Lower the peak: smaller batches, activation checkpointing, release references before the large \
+        allocation. Against fragmentation: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; bucket the \
+        shapes.",
+    rust: "Allocate for the largest shape before the loop and reuse.",
+    leave: "In a single step with an unusual shape.",
+    breaks: "Checkpointing computes the forward pass twice; buckets pad.",
+    fits: |facts| facts.has_op() && facts.calls(&[ApiClass::DeviceFree]),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::call;
+    use super::*;
+
+    #[test]
+    fn fires_on_its_idiom() {
+        for sample in [call("cudaFree").ops(&["aten::empty"])] {
+            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn stays_silent_on_its_look_alikes() {
+        for (sample, expected) in [
+            (
+                call("cudaFree").ops(&["aten::empty"]).python(&[
+                    ("/x/site-packages/torch/cuda/memory.py", "empty_cache"),
+                    ("/home/me/train.py", "train"),
+                ]),
+                "empty-cache",
+            ),
+            (call("cudaFree"), "free-in-step"),
+            (call("cudaMalloc").ops(&["aten::empty"]), "allocator-growth"),
+        ] {
+            assert_eq!(sample.rule(), expected, "{sample:?}");
+        }
+    }
+}
