@@ -1,6 +1,5 @@
 //! Reports: one file per format. They read an [`Audit`] and hold no rule.
 
-mod advice;
 mod json;
 mod text;
 

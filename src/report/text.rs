@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Audit, advice};
+use super::Audit;
 use crate::audit::{Frame, Site, SiteStatus, Verdict, WaitKind, plural};
+use crate::rules;
 
 /// How to write for the reader's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +49,8 @@ struct Writer {
     style: TextStyle,
     /// Lines of the files shown so far; `None` for files that can't be read.
     sources: HashMap<String, Option<Vec<String>>>,
-    /// Kinds that were explained already.
-    explained: Vec<WaitKind>,
+    /// Rules that were explained already.
+    explained: Vec<&'static str>,
 }
 
 const RED: Style = AnsiColor::Red.on_default().bold();
@@ -136,10 +137,10 @@ impl Writer {
     }
 
     fn block(&mut self, audit: &Audit, site: &Site) {
-        let advice = advice::of(site.kind);
+        let rule = rules::find(site.rule).unwrap_or_else(|| rules::general(site.kind));
         self.line("");
         let label = format!("{}: ", self.paint(RED, &format!("error[{}]", site.kind.id())));
-        self.paragraph(&label, 9 + site.kind.id().len(), advice.headline);
+        self.paragraph(&label, 9 + site.kind.id().len(), rule.headline);
         let place = site.place().cloned();
         let excerpt = place.as_ref().and_then(|frame| self.excerpt(frame));
         let gutter = excerpt.as_ref().map_or(2, |(number, _)| number.len());
@@ -162,11 +163,12 @@ impl Writer {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), &value);
         }
-        if self.explained.contains(&site.kind) {
+        if self.explained.contains(&rule.id) {
             return;
         }
-        self.explained.push(site.kind);
-        for (name, value) in [("note", advice.meaning), ("help", advice.help)] {
+        self.explained.push(rule.id);
+        let more = format!("syncaudit explain {}", rule.id);
+        for (name, value) in [("note", rule.waits), ("help", rule.fix(site)), ("more", &more)] {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), value);
         }

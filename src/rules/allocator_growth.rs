@@ -24,22 +24,16 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [call("cudaMalloc").ops(&["aten::empty"]), call("cuMemAlloc_v2")] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(&RULE, &[call("cudaMalloc").ops(&["aten::empty"]), call("cuMemAlloc_v2")]);
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in
-            [(call("cudaHostAlloc"), "pin-memory"), (call("cuMemMap"), "memory-management")]
-        {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(&RULE, &[(call("cudaHostAlloc"), "pin-memory"), (call("cuMemMap"), "memory-management")]);
     }
 }

@@ -24,28 +24,27 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{read, upload};
+    use super::super::sample::{fires, read, silent, upload};
     use super::*;
     use crate::model::MemoryKind;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(&RULE, &[read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"])]);
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (read(4).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
-            (read(4096), "device-to-host-read"),
-            (
-                upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-                "pageable-upload",
-            ),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (read(4).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
+                (read(4096), "device-to-host-read"),
+                (
+                    upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                    "pageable-upload",
+                ),
+            ],
+        );
     }
 }

@@ -22,29 +22,31 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::upload;
+    use super::super::sample::{fires, silent, upload};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            upload(4096, MemoryKind::Pinned).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-            upload(4096, MemoryKind::Pinned),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                upload(4096, MemoryKind::Pinned).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                upload(4096, MemoryKind::Pinned),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-                "pageable-upload",
-            ),
-            (upload(4096, MemoryKind::Unknown), "host-to-device-write"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                    "pageable-upload",
+                ),
+                (upload(4096, MemoryKind::Unknown), "host-to-device-write"),
+            ],
+        );
     }
 }

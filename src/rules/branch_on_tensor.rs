@@ -24,23 +24,22 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(1).ops(&["aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(&RULE, &[read(1).ops(&["aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"])]);
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (read(1).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
-            (read(8).ops(&["aten::is_nonzero", "aten::nonzero"]), "mask-indexing"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (read(1).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
+                (read(8).ops(&["aten::is_nonzero", "aten::nonzero"]), "mask-indexing"),
+            ],
+        );
     }
 }

@@ -34,27 +34,29 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            read(8).ops(&["aten::repeat_interleave"]),
-            read(8).ops(&["aten::one_hot", "aten::item", "aten::_local_scalar_dense"]),
-            read(4).ops(&["aten::_unique2"]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                read(8).ops(&["aten::repeat_interleave"]),
+                read(8).ops(&["aten::one_hot", "aten::item", "aten::_local_scalar_dense"]),
+                read(4).ops(&["aten::_unique2"]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (read(8).ops(&["aten::max", "aten::item"]), "scalar-read"),
-            (read(512).ops(&["aten::bincount"]), "device-to-host-read"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (read(8).ops(&["aten::max", "aten::item"]), "scalar-read"),
+                (read(512).ops(&["aten::bincount"]), "device-to-host-read"),
+            ],
+        );
     }
 }

@@ -23,26 +23,29 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [call("cudaFree").python(&[
-            ("/x/site-packages/torch/cuda/memory.py", "empty_cache"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[call("cudaFree").python(&[
+                ("/x/site-packages/torch/cuda/memory.py", "empty_cache"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(
-            call("cudaFree").python(&[("/home/me/cache.py", "empty_cache"), ("/home/me/train.py", "train")]),
-            "memory-management",
-        )] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[(
+                call("cudaFree")
+                    .python(&[("/home/me/cache.py", "empty_cache"), ("/home/me/train.py", "train")]),
+                "memory-management",
+            )],
+        );
     }
 }

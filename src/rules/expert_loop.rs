@@ -35,38 +35,39 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(8)
-            .ops(&["aten::where", "aten::nonzero"])
-            .python(&[("/home/me/moe.py", "forward"), ("/home/me/train.py", "train")])
-            .times(4)]
-        {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[read(8)
+                .ops(&["aten::where", "aten::nonzero"])
+                .python(&[("/home/me/moe.py", "forward"), ("/home/me/train.py", "train")])
+                .times(4)],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                read(8)
-                    .ops(&["aten::where", "aten::nonzero"])
-                    .python(&[("/home/me/moe.py", "forward"), ("/home/me/train.py", "train")]),
-                "mask-indexing",
-            ),
-            (
-                read(8)
-                    .ops(&["aten::where", "aten::nonzero"])
-                    .python(&[("/home/me/model.py", "forward"), ("/home/me/train.py", "train")])
-                    .times(4),
-                "mask-indexing",
-            ),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    read(8)
+                        .ops(&["aten::where", "aten::nonzero"])
+                        .python(&[("/home/me/moe.py", "forward"), ("/home/me/train.py", "train")]),
+                    "mask-indexing",
+                ),
+                (
+                    read(8)
+                        .ops(&["aten::where", "aten::nonzero"])
+                        .python(&[("/home/me/model.py", "forward"), ("/home/me/train.py", "train")])
+                        .times(4),
+                    "mask-indexing",
+                ),
+            ],
+        );
     }
 }

@@ -25,40 +25,42 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-            ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler._maybe_opt_step"),
-            ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.step"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler._maybe_opt_step"),
+                ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.step"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-                    ("/home/me/train.py", "closure"),
-                    ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.step"),
-                    ("/home/me/train.py", "train"),
-                ]),
-                "scalar-read",
-            ),
-            (
-                read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]).python(&[
-                    ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.state_dict"),
-                    ("/home/me/train.py", "train"),
-                ]),
-                "blocking-download",
-            ),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                        ("/home/me/train.py", "closure"),
+                        ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.step"),
+                        ("/home/me/train.py", "train"),
+                    ]),
+                    "scalar-read",
+                ),
+                (
+                    read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]).python(&[
+                        ("/x/site-packages/torch/amp/grad_scaler.py", "GradScaler.state_dict"),
+                        ("/home/me/train.py", "train"),
+                    ]),
+                    "blocking-download",
+                ),
+            ],
+        );
     }
 }

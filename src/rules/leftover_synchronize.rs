@@ -23,27 +23,29 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [call("cudaDeviceSynchronize").python(&[
-            ("/x/site-packages/torch/cuda/__init__.py", "synchronize"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[call("cudaDeviceSynchronize").python(&[
+                ("/x/site-packages/torch/cuda/__init__.py", "synchronize"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(
-            call("cudaDeviceSynchronize")
-                .python(&[("/home/me/timing.py", "synchronize"), ("/home/me/train.py", "train")]),
-            "device-sync",
-        )] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[(
+                call("cudaDeviceSynchronize")
+                    .python(&[("/home/me/timing.py", "synchronize"), ("/home/me/train.py", "train")]),
+                "device-sync",
+            )],
+        );
     }
 }

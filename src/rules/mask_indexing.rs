@@ -29,27 +29,29 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            read(4).ops(&["aten::nonzero"]),
-            read(8).ops(&["aten::index", "aten::nonzero"]),
-            read(8).ops(&["aten::masked_select", "aten::nonzero"]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                read(4).ops(&["aten::nonzero"]),
+                read(8).ops(&["aten::index", "aten::nonzero"]),
+                read(8).ops(&["aten::masked_select", "aten::nonzero"]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (read(4).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
-            (read(4096).ops(&["aten::nonzero"]), "device-to-host-read"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (read(4).ops(&["aten::item", "aten::_local_scalar_dense"]), "scalar-read"),
+                (read(4096).ops(&["aten::nonzero"]), "device-to-host-read"),
+            ],
+        );
     }
 }

@@ -40,7 +40,7 @@ mod varlen_length;
 
 pub use facts::Facts;
 
-use crate::audit::WaitKind;
+use crate::audit::{Site, WaitKind};
 
 /// One kind of wait, or one idiom of it. All texts are sentences or begin like one; none speaks of a program at hand.
 #[derive(Debug)]
@@ -164,6 +164,12 @@ impl Rule {
         self.kinds.len() == 1 && self.kinds[0].id() == self.id
     }
 
+    /// How to fix it in the language that the site is in.
+    #[must_use]
+    pub fn fix(&self, site: &Site) -> &'static str {
+        if site.ops.is_empty() && site.python.is_empty() { self.rust } else { self.pytorch }
+    }
+
     /// The parts of an explanation, in order, each with its title.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &'static str); 8] {
@@ -214,7 +220,7 @@ mod tests {
         for rule in ALL {
             assert!(!rule.headline.ends_with('.') && rule.headline.len() > 10, "{}", rule.id);
             for (title, text) in rule.parts() {
-                assert!(text.ends_with('.') && text.len() > 20, "{}: {title}: {text}", rule.id);
+                assert!(text.ends_with('.') && text.len() >= 7, "{}: {title}: {text}", rule.id);
                 assert!(!text.contains("  ") && !text.contains('\n'), "{}: {title}", rule.id);
             }
         }

@@ -29,40 +29,47 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).ranges(&["Optimizer.step#AdamW.step"]),
-            read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-                ("/x/site-packages/torch/optim/adamw.py", "_single_tensor_adamw"),
-                ("/x/site-packages/torch/optim/optimizer.py", "wrapper"),
-                ("/home/me/train.py", "train"),
-            ]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                read(4)
+                    .ops(&["aten::item", "aten::_local_scalar_dense"])
+                    .ranges(&["Optimizer.step#AdamW.step"]),
+                read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                    ("/x/site-packages/torch/optim/adamw.py", "_single_tensor_adamw"),
+                    ("/x/site-packages/torch/optim/optimizer.py", "wrapper"),
+                    ("/home/me/train.py", "train"),
+                ]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                read(4)
-                    .ops(&["aten::item", "aten::_local_scalar_dense"])
-                    .ranges(&["Optimizer.step#AdamW.step"])
-                    .python(&[
-                        ("/home/me/train.py", "closure"),
-                        ("/x/site-packages/torch/optim/lbfgs.py", "LBFGS.step"),
-                        ("/home/me/train.py", "train"),
-                    ]),
-                "scalar-read",
-            ),
-            (read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).ranges(&["optimizer"]), "scalar-read"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    read(4)
+                        .ops(&["aten::item", "aten::_local_scalar_dense"])
+                        .ranges(&["Optimizer.step#AdamW.step"])
+                        .python(&[
+                            ("/home/me/train.py", "closure"),
+                            ("/x/site-packages/torch/optim/lbfgs.py", "LBFGS.step"),
+                            ("/home/me/train.py", "train"),
+                        ]),
+                    "scalar-read",
+                ),
+                (
+                    read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).ranges(&["optimizer"]),
+                    "scalar-read",
+                ),
+            ],
+        );
     }
 }

@@ -28,27 +28,29 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::upload;
+    use super::super::sample::{fires, silent, upload};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            upload(1 << 20, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-            upload(1 << 20, MemoryKind::Pageable),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                upload(1 << 20, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                upload(1 << 20, MemoryKind::Pageable),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (upload(1 << 20, MemoryKind::Pinned), "blocking-pinned-upload"),
-            (upload(8, MemoryKind::Pageable), "scalar-upload"),
-            (upload(1 << 20, MemoryKind::Unknown), "host-to-device-write"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (upload(1 << 20, MemoryKind::Pinned), "blocking-pinned-upload"),
+                (upload(8, MemoryKind::Pageable), "scalar-upload"),
+                (upload(1 << 20, MemoryKind::Unknown), "host-to-device-write"),
+            ],
+        );
     }
 }

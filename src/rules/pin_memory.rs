@@ -30,26 +30,23 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            call("cudaHostAlloc").ops(&["aten::pin_memory", "aten::_pin_memory"]),
-            call("cuMemHostRegister_v2"),
-            call("cuMemFreeHost"),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                call("cudaHostAlloc").ops(&["aten::pin_memory", "aten::_pin_memory"]),
+                call("cuMemHostRegister_v2"),
+                call("cuMemFreeHost"),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in
-            [(call("cudaMalloc"), "allocator-growth"), (call("cudaFree"), "free-in-step")]
-        {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(&RULE, &[(call("cudaMalloc"), "allocator-growth"), (call("cudaFree"), "free-in-step")]);
     }
 }

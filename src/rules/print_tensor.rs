@@ -22,30 +22,32 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(4).ops(&["aten::nonzero"]).python(&[
-            ("/x/site-packages/torch/_tensor_str.py", "_Formatter.__init__"),
-            ("/x/site-packages/torch/_tensor.py", "Tensor.__repr__"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[read(4).ops(&["aten::nonzero"]).python(&[
+                ("/x/site-packages/torch/_tensor_str.py", "_Formatter.__init__"),
+                ("/x/site-packages/torch/_tensor.py", "Tensor.__repr__"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(
-            read(4).ops(&["aten::nonzero"]).python(&[
-                ("/x/site-packages/torch/_tensor.py", "Tensor.__repr__"),
-                ("/home/me/train.py", "train"),
-            ]),
-            "mask-indexing",
-        )] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[(
+                read(4).ops(&["aten::nonzero"]).python(&[
+                    ("/x/site-packages/torch/_tensor.py", "Tensor.__repr__"),
+                    ("/home/me/train.py", "train"),
+                ]),
+                "mask-indexing",
+            )],
+        );
     }
 }

@@ -31,25 +31,24 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{read, upload};
+    use super::super::sample::{fires, read, silent, upload};
     use super::*;
     use crate::model::MemoryKind;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            read(8).ranges(&["acks"]),
-            upload(512, MemoryKind::Pageable)
-                .python(&[("/home/me/queue.py", "send_ack"), ("/home/me/train.py", "train")]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                read(8).ranges(&["acks"]),
+                upload(512, MemoryKind::Pageable)
+                    .python(&[("/home/me/queue.py", "send_ack"), ("/home/me/train.py", "train")]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(read(8).ranges(&["back"]), "scalar-read")] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(&RULE, &[(read(8).ranges(&["back"]), "scalar-read")]);
     }
 }

@@ -22,20 +22,16 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [call("cudaDeviceSynchronize").by_recorder()] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(&RULE, &[call("cudaDeviceSynchronize").by_recorder()]);
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(call("cudaDeviceSynchronize"), "device-sync")] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(&RULE, &[(call("cudaDeviceSynchronize"), "device-sync")]);
     }
 }

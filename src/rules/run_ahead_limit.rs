@@ -28,32 +28,34 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::call;
+    use super::super::sample::{call, fires, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            call("cudaEventSynchronize").python(&[
-                (
-                    "/x/site-packages/torch/distributed/fsdp/_limiter_utils.py",
-                    "_FreeEventQueue.dequeue_if_needed",
-                ),
-                ("/home/me/train.py", "train"),
-            ]),
-            call("cuEventSynchronize").ranges(&["throttle"]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                call("cudaEventSynchronize").python(&[
+                    (
+                        "/x/site-packages/torch/distributed/fsdp/_limiter_utils.py",
+                        "_FreeEventQueue.dequeue_if_needed",
+                    ),
+                    ("/home/me/train.py", "train"),
+                ]),
+                call("cuEventSynchronize").ranges(&["throttle"]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (call("cudaEventSynchronize").ranges(&["unlimited"]), "event-sync"),
-            (call("cudaStreamSynchronize").ranges(&["throttle"]), "stream-sync"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (call("cudaEventSynchronize").ranges(&["unlimited"]), "event-sync"),
+                (call("cudaStreamSynchronize").ranges(&["throttle"]), "stream-sync"),
+            ],
+        );
     }
 }

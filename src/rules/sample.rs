@@ -1,5 +1,6 @@
 //! Sites for the tests of rules, made the way that real ones are: a trace with one wait per step, audited.
 
+use super::Rule;
 use crate::audit::{AuditOptions, audit};
 use crate::model::{
     CallData, CopyDirection, MemoryKind, PythonFrame, SourceKind, Span, SpanKind, TraceBuilder,
@@ -47,6 +48,21 @@ fn copy(
     Sample { calls, per_step: 1, ..Sample::default() }
 }
 
+/// Every sample is what the rule is about.
+pub(super) fn fires(rule: &Rule, samples: &[Sample]) {
+    for sample in samples {
+        assert_eq!(sample.rule(), rule.id, "{sample:?}");
+    }
+}
+
+/// No sample is; each is what stands beside it.
+pub(super) fn silent(rule: &Rule, samples: &[(Sample, &str)]) {
+    for (sample, expected) in samples {
+        assert_ne!(*expected, rule.id, "{sample:?} is no look-alike");
+        assert_eq!(sample.rule(), *expected, "{sample:?}");
+    }
+}
+
 impl Sample {
     /// Operators from the outermost inwards.
     pub(super) fn ops(mut self, ops: &'static [&'static str]) -> Self {
@@ -91,12 +107,10 @@ impl Sample {
             })
             .collect();
         let python = builder.python.intern(&frames);
-        let names: Vec<_> = self
-            .ranges
-            .iter()
-            .map(|name| (builder.intern(name), SpanKind::Range))
-            .chain(self.ops.iter().map(|name| (builder.intern(name), SpanKind::Op)).collect::<Vec<_>>())
-            .collect();
+        let mut names = Vec::new();
+        for (texts, kind) in [(self.ranges, SpanKind::Range), (self.ops, SpanKind::Op)] {
+            names.extend(texts.iter().map(|name| (builder.intern(name), kind)));
+        }
         let mut process = builder.process(1);
         let mut thread = process.thread(1);
         // Held for longer than any floor: waits whatever the class of the call.

@@ -28,29 +28,31 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            read(4).ops(&["aten::item", "aten::_local_scalar_dense"]),
-            read(4),
-            read(16).ops(&["aten::item"]),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                read(4).ops(&["aten::item", "aten::_local_scalar_dense"]),
+                read(4),
+                read(16).ops(&["aten::item"]),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (read(4).ops(&["aten::nonzero"]), "mask-indexing"),
-            (read(4096), "device-to-host-read"),
-            (read(4).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]), "blocking-download"),
-            (read(4).python(&[("/home/me/train.py", "train")]), "device-to-host-read"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (read(4).ops(&["aten::nonzero"]), "mask-indexing"),
+                (read(4096), "device-to-host-read"),
+                (read(4).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]), "blocking-download"),
+                (read(4).python(&[("/home/me/train.py", "train")]), "device-to-host-read"),
+            ],
+        );
     }
 }

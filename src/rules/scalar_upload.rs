@@ -31,33 +31,35 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::upload;
+    use super::super::sample::{fires, silent, upload};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [
-            upload(8, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-            upload(4, MemoryKind::Pageable),
-        ] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[
+                upload(8, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                upload(4, MemoryKind::Pageable),
+            ],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                upload(8, MemoryKind::Pinned).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-                "blocking-pinned-upload",
-            ),
-            (
-                upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
-                "pageable-upload",
-            ),
-            (upload(4, MemoryKind::Pageable).ops(&["aten::copy_"]), "scalar-assignment"),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    upload(8, MemoryKind::Pinned).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                    "blocking-pinned-upload",
+                ),
+                (
+                    upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
+                    "pageable-upload",
+                ),
+                (upload(4, MemoryKind::Pageable).ops(&["aten::copy_"]), "scalar-assignment"),
+            ],
+        );
     }
 }

@@ -24,29 +24,31 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(8).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-            ("/x/site-packages/torch_scatter/scatter.py", "scatter_sum"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[read(8).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                ("/x/site-packages/torch_scatter/scatter.py", "scatter_sum"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [(
-            read(8).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-                ("/x/site-packages/torch_geometric/nn/conv/gcn_conv.py", "gcn_norm"),
-                ("/home/me/train.py", "train"),
-            ]),
-            "scalar-read",
-        )] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[(
+                read(8).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                    ("/x/site-packages/torch_geometric/nn/conv/gcn_conv.py", "gcn_norm"),
+                    ("/home/me/train.py", "train"),
+                ]),
+                "scalar-read",
+            )],
+        );
     }
 }

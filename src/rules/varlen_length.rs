@@ -35,41 +35,43 @@ pub(super) static RULE: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::read;
+    use super::super::sample::{fires, read, silent};
     use super::*;
 
     #[test]
     fn fires_on_its_idiom() {
-        for sample in [read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-            ("/x/site-packages/transformers/modeling_flash_attention_utils.py", "_get_unpad_data"),
-            ("/home/me/train.py", "train"),
-        ])] {
-            assert_eq!(sample.rule(), RULE.id, "{sample:?}");
-        }
+        fires(
+            &RULE,
+            &[read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                ("/x/site-packages/transformers/modeling_flash_attention_utils.py", "_get_unpad_data"),
+                ("/home/me/train.py", "train"),
+            ])],
+        );
     }
 
     #[test]
     fn stays_silent_on_its_look_alikes() {
-        for (sample, expected) in [
-            (
-                read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
-                    (
-                        "/x/site-packages/transformers/modeling_flash_attention_utils.py",
-                        "_flash_attention_forward",
-                    ),
-                    ("/home/me/train.py", "train"),
-                ]),
-                "scalar-read",
-            ),
-            (
-                read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]).python(&[
-                    ("/x/site-packages/flash_attn/bert_padding.py", "unpad_input"),
-                    ("/home/me/train.py", "train"),
-                ]),
-                "blocking-download",
-            ),
-        ] {
-            assert_eq!(sample.rule(), expected, "{sample:?}");
-        }
+        silent(
+            &RULE,
+            &[
+                (
+                    read(4).ops(&["aten::item", "aten::_local_scalar_dense"]).python(&[
+                        (
+                            "/x/site-packages/transformers/modeling_flash_attention_utils.py",
+                            "_flash_attention_forward",
+                        ),
+                        ("/home/me/train.py", "train"),
+                    ]),
+                    "scalar-read",
+                ),
+                (
+                    read(4096).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]).python(&[
+                        ("/x/site-packages/flash_attn/bert_padding.py", "unpad_input"),
+                        ("/home/me/train.py", "train"),
+                    ]),
+                    "blocking-download",
+                ),
+            ],
+        );
     }
 }
