@@ -428,13 +428,16 @@ fn a_directory_of_ranks_is_one_job_with_ranks_in_order() {
     folder.file("b_rank0.json", rank(0, 2, 4));
     folder.file("a_rank1.json.gz", gzip(rank(1, 2, 4).as_bytes()));
     folder.file("notes.txt", "not looked at");
+    folder.file("config.json", "{\"lr\": 0.1}");
     let audit = audited(&[folder.0.path().to_owned()], &AuditOptions::default());
     let rows: Vec<(Option<u32>, usize, u64)> =
         audit.processes.iter().map(|row| (row.rank, row.steps, row.waits)).collect();
     assert_eq!(rows, [(Some(0), 4, 4), (Some(1), 4, 4)]);
     assert_eq!(audit.sites.len(), 1, "the same place of two ranks is one site");
     assert_eq!(audit.sites[0].per_rank, [(0, 4), (1, 4)]);
-    assert_eq!(audit.problems, []);
+    let [problem] = audit.problems.as_slice() else { panic!("{:?}", audit.problems) };
+    assert_eq!(problem.kind, ProblemKind::ForeignFile);
+    assert!(problem.text.contains("config.json"), "{}", problem.text);
 }
 
 #[test]

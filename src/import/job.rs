@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{ImportError, Progress, eventlog, input};
+use super::{ImportError, Progress, eventlog, input, kineto};
 use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder};
 
 /// One recording that was read, as far as the job is concerned.
@@ -50,6 +50,15 @@ pub(super) fn load(
         return Err(broken.into_iter().next().unwrap_or_else(|| ImportError::new("", "no trace was named")));
     }
     for error in broken {
+        // Configurations and results lie beside traces; only a file that was named, or says that it is of a rank, is missed.
+        let named = paths.contains(&error.path) || rank_of(&error.path).is_some();
+        if error.foreign && !named {
+            trace.problem(Problem::new(
+                ProblemKind::ForeignFile,
+                format!("{} is no trace and was passed over", error.path.display()),
+            ));
+            continue;
+        }
         trace.problem(Problem::new(
             ProblemKind::MissingRank,
             format!("{error}. The other ranks are reported"),
@@ -58,6 +67,11 @@ pub(super) fn load(
     note_ranks(&read, trace);
     align(&read, trace);
     Ok(read.len())
+}
+
+/// The rank that a file's name says.
+fn rank_of(path: &Path) -> Option<u32> {
+    path.file_name().and_then(|name| kineto::rank_of_file(&name.to_string_lossy()))
 }
 
 /// The recordings that a path stands for: itself, or for a directory of profiler traces the traces in it, by name.

@@ -25,13 +25,21 @@ pub struct ImportError {
     pub path: PathBuf,
     /// What was found there, and what to do, as full sentences.
     pub text: String,
+    /// What is there was never meant to be a trace, as far as can be told. In a directory such a file is passed over.
+    pub foreign: bool,
 }
 
 impl ImportError {
     /// An error about `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        Self { path: path.into(), text: text.into() }
+        Self { path: path.into(), text: text.into(), foreign: false }
+    }
+
+    /// The same, about something that was never meant to be a trace.
+    #[must_use]
+    pub fn foreign(self) -> Self {
+        Self { foreign: true, ..self }
     }
 }
 

@@ -41,14 +41,15 @@ pub(super) fn import(
     let mut file = FileBuilder::new(trace, progress);
     let damage = match reader::read(text, &mut file) {
         Ok(damage) => damage,
-        Err(NotATrace { offset, expected }) => {
-            return Err(ImportError::new(
+        Err(NotATrace { offset, expected, well_formed }) => {
+            let error = ImportError::new(
                 name,
                 format!(
-                    "at byte {offset} there is no {expected}. This is no trace of PyTorch's profiler; record one with \
+                    "at byte {offset} {expected} was expected. This is no trace of PyTorch's profiler; record one with \
                      torch.profiler.profile(...) and export_chrome_trace(...) or tensorboard_trace_handler(...)"
                 ),
-            ));
+            );
+            return Err(if well_formed { error.foreign() } else { error });
         }
     };
     if file.events == 0 {

@@ -48,6 +48,8 @@ pub(super) struct Damage {
 pub(super) struct NotATrace {
     pub offset: u64,
     pub expected: &'static str,
+    /// It is JSON without damage, of some other kind.
+    pub well_formed: bool,
 }
 
 /// Reads a whole trace.
@@ -67,7 +69,11 @@ pub(super) fn read(reader: &mut dyn Read, sink: &mut dyn Sink) -> Result<Damage,
             }
         }
         _ => {
-            return Err(NotATrace { offset: walk.window.position(), expected: "a JSON object or array" });
+            return Err(NotATrace {
+                offset: walk.window.position(),
+                expected: "a JSON object or array",
+                well_formed: false,
+            });
         }
     }
     walk.trailing();
@@ -155,6 +161,7 @@ impl Walk<'_> {
                     return Err(NotATrace {
                         offset: self.window.position(),
                         expected: "a key of the JSON object",
+                        well_formed: false,
                     });
                 }
                 None => {
@@ -176,7 +183,11 @@ impl Walk<'_> {
                     break;
                 }
                 Err(Fault::Bad { at, expected }) if !self.damage.saw_events => {
-                    return Err(NotATrace { offset: self.window.position() + at as u64, expected });
+                    return Err(NotATrace {
+                        offset: self.window.position() + at as u64,
+                        expected,
+                        well_formed: false,
+                    });
                 }
                 Err(Fault::Bad { expected, .. }) => {
                     self.note_lost(self.window.position(), expected);
@@ -197,6 +208,7 @@ impl Walk<'_> {
             return Err(NotATrace {
                 offset: begin,
                 expected: "a member \"traceEvents\" with a list of events",
+                well_formed: true,
             });
         }
         Ok(())
@@ -234,7 +246,7 @@ impl Walk<'_> {
                     self.note_lost(offset, expected);
                     return Ok(false);
                 }
-                Err(NotATrace { offset, expected })
+                Err(NotATrace { offset, expected, well_formed: false })
             }
         }
     }
