@@ -62,8 +62,7 @@ pub enum Command {
     Baseline(Later),
     /// What appeared, went, moved between two traces (not in this version)
     Diff(Later),
-    /// Terminal timeline of a trace (not in this version)
-    View(Later),
+    View(ViewArgs),
     /// Convert a trace for other tools (not in this version)
     Export(Later),
     /// What a kind of wait is and how to fix it (not in this version)
@@ -194,6 +193,36 @@ pub struct CheckArgs {
     /// A trace directory or file
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
+}
+
+/// Timeline of a trace in the terminal
+///
+/// Opens on the worst ordinary step, with the cursor on its most expensive wait: its line, what it waited for, and how to fix
+/// it. `?` lists the keys. Where stdout is no terminal, the report is printed instead.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit view .syncaudit/train-1a2b3c
+  syncaudit view --follow .syncaudit/train-1a2b3c      while the program runs
+  syncaudit view trace.json.gz")]
+pub struct ViewArgs {
+    /// Read the trace again whenever it has grown
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Draw with ASCII characters only. [default: when the locale is not UTF-8]
+    #[arg(long)]
+    pub ascii: bool,
+
+    /// Keys and colours. [default: syncaudit/view.toml in $XDG_CONFIG_HOME or ~/.config, where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    /// Trace directories or files
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
 }
 
 /// What works on this machine, proved by causing one wait and seeing it

@@ -2,7 +2,7 @@
 //!
 //! Data flows one way: traces on disk -> [`import`] -> [`model::Trace`] -> [`audit`] -> [`audit::Audit`] -> [`report`].
 //! Nothing in here touches CUDA, starts a program or changes a trace; nothing behind [`import`] knows where a trace
-//! came from; no report holds a rule.
+//! came from; no report and no view holds a rule.
 
 pub mod audit;
 pub mod config;
@@ -13,6 +13,7 @@ pub mod model;
 pub mod report;
 pub mod rules;
 pub mod symbols;
+pub mod view;
 
 use std::path::PathBuf;
 

@@ -8,6 +8,7 @@ mod doctor;
 mod judge;
 mod progress;
 mod run;
+mod show;
 mod trouble;
 
 use clap::Parser;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         Command::DoctorProbe => doctor::probe::main(),
         Command::Baseline(_) => later("baseline"),
         Command::Diff(_) => later("diff"),
-        Command::View(_) => later("view"),
+        Command::View(args) => show::view(args),
         Command::Export(_) => later("export"),
         Command::Explain(_) => later("explain"),
     };

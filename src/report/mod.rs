@@ -1,7 +1,7 @@
 //! Reports: one file per format. They read an [`Audit`] and hold no rule.
 
 mod json;
-mod text;
+pub(crate) mod text;
 
 pub use json::json;
 pub use text::{TextStyle, text};

@@ -385,7 +385,7 @@ fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
 }
 
 /// The user's functions from the place outwards, a few of them.
-fn callers(site: &Site) -> String {
+pub(crate) fn callers(site: &Site) -> String {
     let frames = if site.python.iter().any(|frame| frame.user) { &site.python } else { &site.native };
     let place = site.place();
     let from = frames.iter().position(|frame| Some(frame) == place).map_or(0, |at| at + 1);
@@ -402,7 +402,7 @@ fn callers(site: &Site) -> String {
     names.join(" < ")
 }
 
-fn place_text(site: &Site) -> String {
+pub(crate) fn place_text(site: &Site) -> String {
     let Some(frame) = site.place() else {
         return match (site.range.is_empty(), &site.op) {
             (false, _) => format!("range {}", site.range.join(" > ")),
@@ -428,7 +428,7 @@ fn place_text(site: &Site) -> String {
 
 /// Names in a trace are the program's, and a terminal obeys control characters: none of them gets through, nor those that
 /// turn the direction of writing.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => ' ',
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
@@ -439,7 +439,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Lines of a source file, if it is one (a trace may name anything).
-fn read_lines(path: &str) -> Option<Vec<String>> {
+pub(crate) fn read_lines(path: &str) -> Option<Vec<String>> {
     const MOST_BYTES: u64 = 16 << 20;
     let metadata = std::fs::metadata(path).ok()?;
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
@@ -449,7 +449,7 @@ fn read_lines(path: &str) -> Option<Vec<String>> {
 }
 
 /// Breaks at blanks; a word that is longer than the width has a line of its own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split_whitespace() {
@@ -469,7 +469,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn clip(text: &str, width: usize) -> String {
+pub(crate) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -478,11 +478,11 @@ fn clip(text: &str, width: usize) -> String {
     clipped
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -496,7 +496,7 @@ fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let value = ns as f64;
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -1,0 +1,88 @@
+//! `syncaudit view`: from what was typed to the view of the library, or to the report where there is no terminal.
+//!
+//! In: traces, settings. Out: a screen; the exit status says whether it could be shown, not what the verdict is.
+
+use crate::cli::ViewArgs;
+use crate::trouble::Trouble;
+use crate::{judge, load, run, say};
+use std::env;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use syncaudit::audit::AuditOptions;
+use syncaudit::report::{self, TextStyle};
+use syncaudit::view::follow::Follower;
+use syncaudit::view::keys::Keymap;
+use syncaudit::view::{App, Recording, Theme, settings, terminal};
+use syncaudit::{audit, exit};
+
+pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
+    let options = judge::options(&args.audit, judge::recorded_steps(&args.traces).as_ref())?;
+    let (keymap, theme) = settings(&args)?;
+    let trace = load(&args.traces)?;
+    let audit = audit::audit(&trace, &options);
+    let variable = |name: &str| env::var(name).ok();
+    if !io::stdout().is_terminal() || variable("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        say("stdout is no terminal that the timeline could be drawn on; here is the report instead");
+        judge::to_stream(&mut io::stdout().lock(), &report::text(&audit, TextStyle::default()))?;
+        return Ok(exit::PASS);
+    }
+    let screen = terminal::screen().map_err(|error| no_terminal(&error))?;
+    let mut app = App::new(Recording::new(trace, audit), keymap, screen);
+    let follower = args.follow.then(|| follow(args.traces.clone(), options));
+    app.live = args.follow;
+    let ended = terminal::run(&mut app, theme, follower.as_ref().map(|follower| &follower.news));
+    match ended.map_err(|error| no_terminal(&error))? {
+        terminal::End::Quit => Ok(exit::PASS),
+        terminal::End::Signal(number) => {
+            // The terminal is as it was: die of the signal, as whoever sent it expects.
+            drop(signal_hook::low_level::emulate_default_handler(number));
+            Ok(exit::of_program(None, Some(number)).unwrap_or(exit::PASS))
+        }
+    }
+}
+
+fn follow(traces: Vec<PathBuf>, options: AuditOptions) -> Follower {
+    let paths = traces.clone();
+    let ended = {
+        let traces = traces.clone();
+        move || matches!(&traces[..], [trace] if run::record::Record::read(trace).is_some_and(|run| run.end.is_some()))
+    };
+    let read = move || {
+        let trace = syncaudit::load_path(&traces).map_err(|error| error.to_string())?;
+        let audit = audit::audit(&trace, &options);
+        Ok(Recording::new(trace, audit))
+    };
+    Follower::start(paths, read, ended)
+}
+
+fn settings(args: &ViewArgs) -> Result<(Keymap, Theme), Trouble> {
+    let variable = |name: &str| env::var(name).ok();
+    let mut theme = Theme::from_env(variable);
+    let path = match &args.settings {
+        Some(path) => Some(path.clone()),
+        None => settings::default_path(variable).filter(|path| path.is_file()),
+    };
+    let Some(path) = path else {
+        theme.ascii |= args.ascii;
+        return Ok((Keymap::default(), theme));
+    };
+    let wrong = |found: String| {
+        Trouble::new(
+            format!("use the settings in {}", path.display()),
+            found,
+            "correct the file, or name another one with --settings FILE",
+        )
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    let (keymap, mut theme) = settings::apply(&text, theme).map_err(wrong)?;
+    theme.ascii |= args.ascii;
+    Ok((keymap, theme))
+}
+
+fn no_terminal(error: &io::Error) -> Trouble {
+    Trouble::new(
+        "draw on the terminal",
+        error.to_string(),
+        "run it in a terminal, or print the report with `syncaudit report TRACE`",
+    )
+}

@@ -1,0 +1,91 @@
+//! Reads a recording again while the program that makes it still runs.
+//!
+//! In: the paths of a trace and how to load it. Out: news, whenever the files have grown, from a thread of its own. It rests at
+//! least three times as long as reading takes: the traced program comes first.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::recording::Recording;
+use super::terminal::News;
+
+/// How often the files are looked at.
+const REST: Duration = Duration::from_millis(300);
+
+/// A thread that reads; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    /// Where the news come in.
+    pub news: Receiver<News>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Begins to follow. `ended` says whether the program is over.
+    #[must_use]
+    pub fn start(
+        paths: Vec<PathBuf>,
+        load: impl Fn() -> Result<Recording, String> + Send + 'static,
+        ended: impl Fn() -> bool + Send + 'static,
+    ) -> Self {
+        let (tell, news) = channel();
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut seen = u64::MAX;
+            let mut rest = REST;
+            loop {
+                // Asked before reading: what is written until then is read.
+                let over = ended();
+                let size = paths.iter().map(|path| size(path)).sum();
+                if size != seen {
+                    seen = size;
+                    let begun = Instant::now();
+                    let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&load))
+                        .unwrap_or_else(|_| Err("reading the trace failed; it is tried again".to_owned()));
+                    let item = match read {
+                        Ok(recording) => News::Recording(Box::new(recording)),
+                        Err(text) => News::Trouble(text),
+                    };
+                    if tell.send(item).is_err() {
+                        return;
+                    }
+                    rest = REST.max(begun.elapsed() * 3);
+                }
+                if over {
+                    drop(tell.send(News::Ended));
+                    return;
+                }
+                match stopped.recv_timeout(rest) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        });
+        Self { news, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Bytes of the event logs at a path.
+fn size(path: &Path) -> u64 {
+    let Ok(metadata) = std::fs::metadata(path) else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.len();
+    }
+    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+    files
+        .filter(|entry| entry.path().extension().is_some_and(|ending| ending == "salog"))
+        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+        .sum()
+}

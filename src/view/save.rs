@@ -1,0 +1,181 @@
+//! Saves what is visible: as text, or as an SVG picture made from the same characters.
+//!
+//! In: the drawn buffer. Out: a document. Both say nothing that the screen doesn't.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier};
+
+/// The characters, line by line, without blanks at the ends.
+#[must_use]
+pub fn text(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let mut out = String::new();
+    for y in area.y..area.y + area.height {
+        let mut line = String::new();
+        let mut x = area.x;
+        while x < area.x + area.width {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            // A wide character takes the cell after it as well.
+            let width = unicode_width::UnicodeWidthStr::width(symbol).max(1);
+            x += u16::try_from(width).unwrap_or(1);
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+const CELL: (f32, f32) = (8.4, 17.0);
+const BACKGROUND: &str = "#16191d";
+const FOREGROUND: &str = "#d8d8d8";
+
+/// A picture of the characters with their colours.
+#[must_use]
+pub fn svg(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let (width, height) = (f32::from(area.width) * CELL.0, f32::from(area.height) * CELL.1);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{:.0}\" viewBox=\"0 0 {:.0} {:.0}\">\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>\n\
+         <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\" xml:space=\"preserve\">\n",
+        width + 16.0,
+        height + 16.0,
+        width + 16.0,
+        height + 16.0
+    );
+    for y in area.y..area.y + area.height {
+        let mut x = area.x;
+        while x < area.x + area.width {
+            let cell = &buffer[(x, y)];
+            let look = (cell.fg, cell.bg, cell.modifier);
+            let mut run = String::new();
+            let start = x;
+            while x < area.x + area.width {
+                let next = &buffer[(x, y)];
+                if (next.fg, next.bg, next.modifier) != look {
+                    break;
+                }
+                run.push_str(next.symbol());
+                x += 1;
+            }
+            piece(&mut out, (start - area.x, y - area.y), x - start, &run, look);
+        }
+    }
+    out.push_str("</g>\n</svg>\n");
+    out
+}
+
+fn piece(
+    out: &mut String,
+    at: (u16, u16),
+    cells: u16,
+    run: &str,
+    (fg, bg, modifier): (Color, Color, Modifier),
+) {
+    let reversed = modifier.contains(Modifier::REVERSED);
+    let (mut ink, mut paper) = (hex(fg, FOREGROUND), hex(bg, BACKGROUND));
+    if reversed {
+        std::mem::swap(&mut ink, &mut paper);
+    }
+    let (x, y) = (8.0 + f32::from(at.0) * CELL.0, 8.0 + f32::from(at.1) * CELL.1);
+    let width = f32::from(cells) * CELL.0;
+    if paper != BACKGROUND {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{paper}\"/>",
+            CELL.1
+        );
+    }
+    if run.trim().is_empty() {
+        return;
+    }
+    let bold = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
+    let dim = if modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
+    let line = if modifier.contains(Modifier::UNDERLINED) { " text-decoration=\"underline\"" } else { "" };
+    let _ = writeln!(
+        out,
+        "<text x=\"{x:.1}\" y=\"{:.1}\" textLength=\"{width:.1}\" fill=\"{ink}\"{bold}{dim}{line}>{}</text>",
+        y + 13.0,
+        escaped(run)
+    );
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn hex(color: Color, default: &str) -> String {
+    match color {
+        Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
+        Color::Indexed(index @ 16..232) => {
+            let level = |part: u8| if part == 0 { 0 } else { 55 + 40 * part };
+            let cube = index - 16;
+            format!("#{:02x}{:02x}{:02x}", level(cube / 36), level(cube / 6 % 6), level(cube % 6))
+        }
+        Color::Indexed(index @ 232..) => {
+            let grey = 8 + 10 * (index - 232);
+            format!("#{grey:02x}{grey:02x}{grey:02x}")
+        }
+        Color::LightCyan => "#56b4e9".to_owned(),
+        Color::LightRed => "#e86a1c".to_owned(),
+        Color::Yellow => "#e69f00".to_owned(),
+        Color::LightYellow => "#f0e442".to_owned(),
+        Color::Green => "#009e73".to_owned(),
+        Color::LightBlue => "#3d8fd1".to_owned(),
+        Color::LightMagenta => "#cc79a7".to_owned(),
+        Color::DarkGray => "#8a8a8a".to_owned(),
+        _ => default.to_owned(),
+    }
+}
+
+/// Writes into a new file of the directory, never over an old one; answers its path.
+///
+/// # Errors
+/// What the system says.
+pub fn to_new_file(directory: &Path, ending: &str, content: &str) -> io::Result<PathBuf> {
+    let mut number = 1;
+    loop {
+        let path = directory.join(format!("syncaudit-view-{number}.{ending}"));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                io::Write::write_all(&mut file, content.as_bytes())?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::layout::Rect;
+    use ratatui::style::Style;
+
+    #[test]
+    fn a_picture_has_the_text_with_its_colours_and_nothing_that_breaks_it() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 2));
+        buffer.set_string(0, 0, "a<b & c", Style::new().fg(Color::Rgb(1, 2, 3)));
+        buffer.set_string(3, 1, "x", Style::new().add_modifier(Modifier::REVERSED));
+        let svg = svg(&buffer);
+        assert!(svg.contains("fill=\"#010203\">a&lt;b &amp; c</text>"), "{svg}");
+        assert!(svg.contains(&format!("fill=\"{FOREGROUND}\"/>")), "{svg}");
+        assert_eq!(text(&buffer), "a<b & c\n   x\n");
+    }
+
+    #[test]
+    fn no_file_is_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = to_new_file(directory.path(), "txt", "one").unwrap();
+        let second = to_new_file(directory.path(), "txt", "two").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(std::fs::read_to_string(first).unwrap(), "one");
+    }
+}

@@ -1,0 +1,297 @@
+//! The loop around the state: keys in, pictures out, and a terminal that is always given back as it was.
+//!
+//! In: an [`App`] and, for a program that still runs, newer recordings. Out: how it ended. Whatever happens, a panic or a signal
+//! included, the terminal leaves raw mode and the alternate screen first; only SIGKILL can't be helped.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event, KeyEventKind};
+use ratatui::crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode, size,
+};
+use ratatui::crossterm::{cursor, execute};
+use ratatui::layout::Rect;
+
+use super::recording::Recording;
+use super::save;
+use super::state::{App, Effect, SaveAs};
+use super::theme::Theme;
+use super::widgets;
+
+/// How often signals and newer recordings are looked for while no key comes.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How the view was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Quit,
+    /// A signal asked for it; the caller passes it on once everything else is done.
+    Signal(i32),
+}
+
+/// Something new of a program that still runs.
+#[derive(Debug)]
+pub enum News {
+    Recording(Box<Recording>),
+    /// The last try to read failed, in words.
+    Trouble(String),
+    /// The program has ended; what it recorded is complete.
+    Ended,
+}
+
+/// The size of the terminal, in columns and lines.
+///
+/// # Errors
+/// When there is none.
+pub fn screen() -> io::Result<(u16, u16)> {
+    size()
+}
+
+/// Shows the app until the user leaves or a signal comes.
+///
+/// # Errors
+/// When the terminal can't be used, in words of the system; it is as it was then.
+pub fn run(app: &mut App, theme: Theme, news: Option<&Receiver<News>>) -> io::Result<End> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    let mut registered = Vec::new();
+    for number in [
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGQUIT,
+    ] {
+        let value = usize::try_from(number).unwrap_or_default();
+        registered.push(signal_hook::flag::register_usize(number, Arc::clone(&signal), value)?);
+    }
+    let _hook = PanicHook::set();
+    let screen = Screen::enter()?;
+    let ended = event_loop(app, theme, news, &signal);
+    drop(screen);
+    for id in registered {
+        signal_hook::low_level::unregister(id);
+    }
+    ended
+}
+
+fn event_loop(
+    app: &mut App,
+    theme: Theme,
+    news: Option<&Receiver<News>>,
+    signal: &AtomicUsize,
+) -> io::Result<End> {
+    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    let mut changed = true;
+    loop {
+        if changed {
+            let area = terminal.size()?;
+            app.resize(area.width, area.height);
+            execute!(io::stdout(), BeginSynchronizedUpdate)?;
+            terminal.draw(|frame| {
+                let area = frame.area();
+                widgets::draw(app, theme, area, frame.buffer_mut());
+            })?;
+            execute!(io::stdout(), EndSynchronizedUpdate)?;
+        }
+        changed = news.is_some_and(|news| take(app, news));
+        let mut ready = event::poll(if changed { Duration::ZERO } else { PATIENCE });
+        loop {
+            let number = signal.load(Ordering::Relaxed);
+            if number != 0 {
+                return Ok(End::Signal(i32::try_from(number).unwrap_or_default()));
+            }
+            // All keys that wait are taken before the next picture: held down, they must not queue up.
+            if !ready? {
+                break;
+            }
+            changed = true;
+            let effect = match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => app.key(key),
+                Event::Mouse(mouse) => {
+                    app.mouse(mouse);
+                    None
+                }
+                _ => None,
+            };
+            match effect {
+                Some(Effect::Quit) => return Ok(End::Quit),
+                Some(effect) => outside(app, theme, effect, &mut terminal)?,
+                None => {}
+            }
+            ready = event::poll(Duration::ZERO);
+        }
+    }
+}
+
+/// Takes the latest news; answers whether there was any.
+fn take(app: &mut App, news: &Receiver<News>) -> bool {
+    let mut latest = None;
+    let mut changed = false;
+    loop {
+        match news.try_recv() {
+            Ok(News::Recording(recording)) => latest = Some(recording),
+            Ok(News::Trouble(text)) => app.message = Some(text),
+            Ok(News::Ended) => {
+                app.live = false;
+                app.message = Some("the program has ended; this is all of it".to_owned());
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+        }
+        changed = true;
+    }
+    if let Some(recording) = latest {
+        app.update(*recording);
+    }
+    changed
+}
+
+fn outside(
+    app: &mut App,
+    theme: Theme,
+    effect: Effect,
+    terminal: &mut Terminal<CrosstermBackend<io::Stdout>>,
+) -> io::Result<()> {
+    match effect {
+        Effect::Quit => {}
+        Effect::Copy(text) => {
+            execute!(io::stdout(), ratatui::crossterm::clipboard::CopyToClipboard::to_clipboard_from(text))?;
+        }
+        Effect::Mouse(true) => execute!(io::stdout(), EnableMouseCapture)?,
+        Effect::Mouse(false) => execute!(io::stdout(), DisableMouseCapture)?,
+        Effect::Save(as_what) => {
+            let (ending, content) = visible(app, theme, as_what);
+            let directory = std::env::current_dir()?;
+            app.message = Some(match save::to_new_file(&directory, ending, &content) {
+                Ok(path) => format!("saved {}", path.file_name().unwrap_or_default().to_string_lossy()),
+                Err(error) => format!("cannot save into {}: {error}", directory.display()),
+            });
+        }
+        Effect::Suspend => {
+            leave();
+            signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)?;
+            enter(app.mouse)?;
+            terminal.clear()?;
+        }
+        Effect::Edit { path, line } => {
+            leave();
+            let result = edit(&path, line);
+            enter(app.mouse)?;
+            terminal.clear()?;
+            app.message = result.err();
+        }
+    }
+    Ok(())
+}
+
+/// The visible part, without footer keys that mean nothing on paper.
+fn visible(app: &App, theme: Theme, as_what: SaveAs) -> (&'static str, String) {
+    let area = Rect::new(0, 0, app.screen.0, app.screen.1);
+    let mut buffer = Buffer::empty(area);
+    widgets::draw(app, theme, area, &mut buffer);
+    match as_what {
+        SaveAs::Svg => ("svg", save::svg(&buffer)),
+        SaveAs::Text => ("txt", save::text(&buffer)),
+    }
+}
+
+/// Opens the file in the user's editor and waits for it.
+fn edit(path: &str, line: u32) -> Result<(), String> {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let editor = set("VISUAL")
+        .or_else(|| set("EDITOR"))
+        .ok_or("set $VISUAL or $EDITOR to the editor of your choice")?;
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let mut command = Command::new(program);
+    command.args(words);
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match name.as_str() {
+        "code" | "codium" | "cursor" => command.arg("--goto").arg(format!("{path}:{line}")),
+        "hx" | "helix" | "subl" | "zed" => command.arg(format!("{path}:{line}")),
+        _ => command.arg(format!("+{line}")).arg(path),
+    };
+    match command.status() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("cannot start '{editor}': {error}; set $VISUAL or $EDITOR")),
+    }
+}
+
+/// Raw mode and the alternate screen, until dropped.
+struct Screen;
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        let screen = Self;
+        enter(false)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+fn enter(mouse: bool) -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+    if mouse {
+        execute!(io::stdout(), EnableMouseCapture)?;
+    }
+    Ok(())
+}
+
+/// Gives the terminal back. May be called twice; a terminal that is gone is no reason to stop.
+fn leave() {
+    drop(execute!(
+        io::stdout(),
+        EndSynchronizedUpdate,
+        DisableMouseCapture,
+        LeaveAlternateScreen,
+        cursor::Show
+    ));
+    drop(disable_raw_mode());
+    drop(io::stdout().flush());
+}
+
+type Hook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Sync + Send>;
+
+/// While set, a panic of this thread gives the terminal back before it is reported; those of other threads are not written
+/// across the picture.
+struct PanicHook {
+    before: Arc<Hook>,
+}
+
+impl PanicHook {
+    fn set() -> Self {
+        let before: Arc<Hook> = Arc::new(std::panic::take_hook());
+        let (this, report) = (std::thread::current().id(), Arc::clone(&before));
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().id() == this {
+                leave();
+                report(info);
+            }
+        }));
+        Self { before }
+    }
+}
+
+impl Drop for PanicHook {
+    fn drop(&mut self) {
+        // A hook can't be taken off while the panic that it reports unwinds.
+        if !std::thread::panicking() {
+            let before = Arc::clone(&self.before);
+            std::panic::set_hook(Box::new(move |info| before(info)));
+        }
+    }
+}

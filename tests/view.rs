@@ -1,0 +1,429 @@
+//! The terminal view, drawn into a buffer: what is on the screen after which keys.
+//!
+//! Pictures are compared with `tests/snapshots/`; `SYNCAUDIT_UPDATE_SNAPSHOTS=1` writes them anew. Pictures of recorded traces
+//! need those traces (`../shared/traces`, or `SYNCAUDIT_SHARED`) and are skipped, with a message, where they aren't.
+
+use std::path::{Path, PathBuf};
+
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+use syncaudit::audit::{AuditOptions, audit};
+use syncaudit::model::{
+    CallData, CopyDirection, DeviceOp, DeviceOpKind, MemoryKind, PythonFrame, Trace, TraceBuilder,
+};
+use syncaudit::view::keys::Keymap;
+use syncaudit::view::state::{Effect, View};
+use syncaudit::view::theme::Palette;
+use syncaudit::view::{App, Recording, Theme, save, widgets};
+
+/// A training loop: in each step an upload, kernels, a read of the loss; in step 7 a slow device synchronise besides. Two ranks
+/// if asked for.
+fn training(emulated: bool, ranks: u32) -> Trace {
+    let mut trace = TraceBuilder::default();
+    trace.source.emulated = emulated;
+    for rank in 0..ranks {
+        let mut process = trace.process(100 + u64::from(rank));
+        process.data().rank = (ranks > 1).then_some(rank);
+        let stream = process.stream(0x70, Some(7), 0);
+        let frames = |process: &mut syncaudit::model::ProcessBuilder<'_>, line, function: &str| {
+            let trace = process.trace();
+            let (file, function) = (trace.intern("train.py"), trace.intern(function));
+            trace.python.intern(&[PythonFrame { file, function, line }])
+        };
+        let (read, upload, sync) = (
+            frames(&mut process, 31, "read_loss"),
+            frames(&mut process, 12, "load_batch"),
+            frames(&mut process, 40, "debug"),
+        );
+        let mut now = 1_000_000;
+        let mut correlation = 1;
+        for step in 0..10 {
+            process.thread(process_tid(rank)).push(now, "step", Some(step));
+            process.thread(process_tid(rank)).push(now + 10_000, "load batch", None);
+            let copied = CallData {
+                bytes: 1 << 20,
+                correlation,
+                stream,
+                python: upload,
+                direction: CopyDirection::HostToDevice,
+                from: MemoryKind::Pageable,
+                to: MemoryKind::Device,
+                ..CallData::default()
+            };
+            process.thread(process_tid(rank)).call("cudaMemcpyAsync", now + 20_000, now + 320_000, copied);
+            process.device_op(DeviceOp {
+                start_ns: now + 30_000,
+                end_ns: now + 300_000,
+                bytes: 1 << 20,
+                correlation,
+                stream,
+                kind: DeviceOpKind::Copy,
+                direction: CopyDirection::HostToDevice,
+                from: MemoryKind::Pageable,
+                to: MemoryKind::Device,
+                ..DeviceOp::default()
+            });
+            process.thread(process_tid(rank)).pop(now + 330_000);
+            process.thread(process_tid(rank)).push(now + 340_000, "forward", None);
+            for kernel in 0..5 {
+                correlation += 1;
+                let at = now + 350_000 + kernel * 20_000;
+                let launch = CallData { correlation, stream, ..CallData::default() };
+                process.thread(process_tid(rank)).call("cudaLaunchKernel", at, at + 5_000, launch);
+                let name = process.trace().intern("gemm_kernel");
+                process.device_op(DeviceOp {
+                    start_ns: now + 400_000 + kernel * 200_000,
+                    end_ns: now + 590_000 + kernel * 200_000,
+                    name,
+                    correlation,
+                    stream,
+                    kind: DeviceOpKind::Kernel,
+                    ..DeviceOp::default()
+                });
+            }
+            process.thread(process_tid(rank)).pop(now + 460_000);
+            let end = if step == 7 { now + 1_900_000 } else { now + 1_450_000 };
+            if step == 7 {
+                let data = CallData { python: sync, ..CallData::default() };
+                process.thread(process_tid(rank)).call(
+                    "cudaDeviceSynchronize",
+                    now + 500_000,
+                    now + 1_500_000,
+                    data,
+                );
+            } else {
+                let data = CallData { stream, python: read, ..CallData::default() };
+                process.thread(process_tid(rank)).call(
+                    "cudaStreamSynchronize",
+                    now + 500_000,
+                    now + 1_400_000,
+                    data,
+                );
+            }
+            correlation += 1;
+            process.thread(process_tid(rank)).pop(end);
+            now = end + 20_000;
+        }
+    }
+    trace.finish()
+}
+
+fn process_tid(rank: u32) -> u64 {
+    100 + u64::from(rank)
+}
+
+fn app_of(trace: Trace, size: (u16, u16)) -> App {
+    let audit = audit(&trace, &AuditOptions::default());
+    audit.reconcile().expect("sums agree");
+    App::new(Recording::new(trace, audit), Keymap::default(), size)
+}
+
+const PLAIN: Theme = Theme { palette: Palette::None, ascii: false };
+
+fn buffer(app: &App, theme: Theme) -> Buffer {
+    let area = Rect::new(0, 0, app.screen.0, app.screen.1);
+    let mut buffer = Buffer::empty(area);
+    widgets::draw(app, theme, area, &mut buffer);
+    buffer
+}
+
+fn screen(app: &App) -> String {
+    save::text(&buffer(app, PLAIN))
+}
+
+/// Presses keys, named and separated by blanks; answers the last effect.
+fn press(app: &mut App, keys: &str) -> Option<Effect> {
+    let mut effect = None;
+    for key in keys.split_whitespace() {
+        let code = match key {
+            "enter" => KeyCode::Enter,
+            "esc" => KeyCode::Esc,
+            "tab" => KeyCode::Tab,
+            "left" => KeyCode::Left,
+            "right" => KeyCode::Right,
+            "up" => KeyCode::Up,
+            "down" => KeyCode::Down,
+            "pagedown" => KeyCode::PageDown,
+            key => KeyCode::Char(key.chars().next().expect("a key")),
+        };
+        effect = app.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+    effect
+}
+
+fn type_text(app: &mut App, text: &str) {
+    for c in text.chars() {
+        app.key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE));
+    }
+}
+
+fn assert_snapshot(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/snapshots/{name}.txt"));
+    if std::env::var_os("SYNCAUDIT_UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, found).expect("the snapshot can be written");
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(expected == found, "{name} looks different now.\nexpected:\n{expected}\nfound:\n{found}");
+}
+
+fn recorded(name: &str) -> Option<Trace> {
+    let shared = std::env::var_os("SYNCAUDIT_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+    let path = shared.join(format!("traces/{name}.json.gz"));
+    if !path.is_file() {
+        println!("skipped: no recorded trace {name} (SYNCAUDIT_SHARED names the folder)");
+        return None;
+    }
+    Some(syncaudit::load_path(&[path]).expect("a recorded trace is read"))
+}
+
+#[test]
+fn it_opens_on_the_worst_ordinary_step_with_the_line_and_the_fix() {
+    let app = app_of(training(false, 1), (100, 30));
+    let text = screen(&app);
+    // Two waits in each step; step 7 holds the host longest.
+    for part in [
+        "7: 2 waits (over)",
+        "D device-sync",
+        "held the host 1.0 ms",
+        "train.py:40 in debug",
+        "fix  remove it",
+    ] {
+        assert!(text.contains(part), "no '{part}' in\n{text}");
+    }
+}
+
+#[test]
+fn the_previous_step_and_the_site_are_a_key_away() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "[");
+    let text = screen(&app);
+    assert!(text.contains("6: 2 waits (over)") && text.contains("train.py:31 in read_loss"), "{text}");
+    press(&mut app, "enter");
+    let text = screen(&app);
+    assert!(text.contains("9 occurrences") && text.contains("Python frames"), "{text}");
+    // From the site to another occurrence, and all the way back.
+    press(&mut app, "g enter");
+    assert!(screen(&app).contains("0 warm-up: 2 waits"), "{}", screen(&app));
+    press(&mut app, "esc esc");
+    assert_eq!(app.view, View::Timeline);
+    assert!(screen(&app).contains("6: 2 waits (over)"));
+}
+
+#[test]
+fn w_goes_through_every_wait_and_says_when_there_is_no_more() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "g");
+    let mut seen: std::collections::BTreeSet<usize> = app.selected_wait().into_iter().collect();
+    for _ in 0..app.rec.audit.waits.len() {
+        press(&mut app, "w");
+        seen.insert(app.selected_wait().expect("a wait is selected"));
+    }
+    assert_eq!(seen.len(), 20);
+    press(&mut app, "w");
+    assert!(screen(&app).contains("this is the last wait"));
+    for _ in 0..30 {
+        press(&mut app, "W");
+    }
+    assert!(screen(&app).contains("this is the first wait"));
+}
+
+#[test]
+fn at_every_zoom_each_wait_of_the_window_has_a_character() {
+    for emulated in [false, true] {
+        let mut app = app_of(training(emulated, 1), (80, 24));
+        press(&mut app, "0");
+        for _ in 0..30 {
+            let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true });
+            let (label, width) = (app.label_width(), app.plot_width());
+            let y =
+                (0..24).find(|&y| row_text(&drawn, y, label).ends_with("waits ")).expect("a row of waits");
+            for wait in &app.rec.audit.waits {
+                let position = app.rec.axis.position(wait.start_ns);
+                let Some(column) = app.window.column_of(position, width) else { continue };
+                let sign = drawn[(label + column, y)].symbol();
+                assert!("WSDRE23456789+=".contains(sign) && sign != " ", "'{sign}' in\n{}", screen(&app));
+            }
+            press(&mut app, "+");
+        }
+    }
+}
+
+fn row_text(buffer: &Buffer, y: u16, width: u16) -> String {
+    (0..width).map(|x| buffer[(x, y)].symbol()).collect()
+}
+
+#[test]
+fn no_time_of_an_emulated_run_is_shown_anywhere() {
+    let mut app = app_of(training(true, 2), (120, 40));
+    for keys in ["0", "w", "2", "enter", "3", "4", "5", "1 down", "up up up", "tab", "?"] {
+        press(&mut app, keys);
+        let text = screen(&app);
+        let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '.').collect();
+        for pair in words.windows(2) {
+            let is_time = pair[0].parse::<f64>().is_ok() && ["ns", "us", "ms", "s"].contains(&pair[1]);
+            assert!(!is_time, "'{} {}' after {keys}:\n{text}", pair[0], pair[1]);
+        }
+    }
+    press(&mut app, "esc 1");
+    let text = screen(&app);
+    assert!(text.contains("call order, no time") && text.contains("emulated"), "{text}");
+}
+
+#[test]
+fn every_view_fits_every_size() {
+    let mut app = app_of(training(false, 2), (60, 16));
+    for size in [(60, 16), (1, 1), (20, 6), (33, 9), (80, 24), (211, 55), (1000, 200), (60, 16)] {
+        app.resize(size.0, size.1);
+        for keys in
+            ["1", "w", "[", "2", "enter", "tab down", "3", "4", "5", "?", "esc", "s", "esc", "/", "esc"]
+        {
+            press(&mut app, keys);
+            drop(buffer(&app, Theme::default()));
+        }
+    }
+}
+
+#[test]
+fn without_colours_none_is_used_and_ascii_is_ascii() {
+    let mut app = app_of(training(false, 2), (100, 30));
+    for keys in ["1", "2", "enter", "3", "4", "5", "?"] {
+        press(&mut app, keys);
+        let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true });
+        for cell in &drawn.content {
+            assert!(cell.symbol().is_ascii(), "'{}' after {keys}", cell.symbol());
+            assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset), "after {keys}");
+        }
+    }
+}
+
+#[test]
+fn search_finds_functions_ranges_and_apis_in_both_directions() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "g /");
+    type_text(&mut app, "LAUNCHkernel");
+    press(&mut app, "enter");
+    assert!(screen(&app).contains("cudaLaunchKernel: 'LAUNCHkernel', 50 in all"), "{}", screen(&app));
+    press(&mut app, "/");
+    type_text(&mut app, "read_loss");
+    press(&mut app, "enter");
+    let first = app.cursor;
+    assert!(screen(&app).contains("'read_loss', 9 in all"), "{}", screen(&app));
+    press(&mut app, "n");
+    assert!(app.cursor > first);
+    press(&mut app, "N");
+    assert_eq!(app.cursor, first);
+    press(&mut app, "/");
+    type_text(&mut app, "no such thing");
+    press(&mut app, "enter");
+    assert!(screen(&app).contains("is in no function, file, range or API"));
+}
+
+#[test]
+fn sites_are_filtered_and_ordered() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "2 f");
+    type_text(&mut app, "device-sync");
+    press(&mut app, "enter");
+    assert!(screen(&app).contains("1 of 3 sites"), "{}", screen(&app));
+    press(&mut app, "f");
+    for _ in 0..20 {
+        app.key(KeyEvent::new(KeyCode::Backspace, KeyModifiers::NONE));
+    }
+    press(&mut app, "enter o o");
+    let text = screen(&app);
+    assert!(text.contains("3 of 3 sites, by host time"), "{text}");
+    let (read, sync) = (text.find("read_loss").expect("there"), text.find("debug").expect("there"));
+    assert!(read < sync, "{text}");
+}
+
+#[test]
+fn a_site_is_copied_by_its_fingerprint() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    let site = app.current_site().expect("the cursor is on a wait");
+    let fingerprint = app.rec.audit.sites[site].fingerprint.clone();
+    assert_eq!(press(&mut app, "y"), Some(Effect::Copy(fingerprint)));
+    assert_eq!(press(&mut app, "q"), Some(Effect::Quit));
+}
+
+#[test]
+fn bookmarks_lead_back() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    let here = app.cursor;
+    press(&mut app, "b g '");
+    assert_eq!(app.cursor, here);
+    press(&mut app, "b");
+    assert!(app.bookmarks.is_empty());
+}
+
+#[test]
+fn help_lists_what_works_here_and_is_searched_by_typing() {
+    let mut app = app_of(training(false, 1), (100, 50));
+    press(&mut app, "2 ?");
+    let text = screen(&app);
+    assert!(
+        text.contains("show only sites with a word") && !text.contains("zoom in at the cursor"),
+        "{text}"
+    );
+    type_text(&mut app, "editor");
+    let text = screen(&app);
+    assert!(text.contains("$EDITOR") && !text.contains("show only sites"), "{text}");
+}
+
+#[test]
+fn a_trace_that_grows_keeps_the_place_of_the_user() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "[ enter");
+    let fingerprint = app.rec.audit.sites[app.site].fingerprint.clone();
+    let (window, wait) = (app.window, app.wait.map(|wait| app.rec.audit.waits[wait].start_ns));
+    let grown = training(false, 2);
+    let grown_audit = audit(&grown, &AuditOptions::default());
+    app.update(Recording::new(grown, grown_audit));
+    assert_eq!(app.rec.audit.sites[app.site].fingerprint, fingerprint);
+    assert_eq!((app.view, app.window), (View::Site, window));
+    assert_eq!(app.wait.map(|wait| app.rec.audit.waits[wait].start_ns), wait);
+}
+
+#[test]
+fn a_trace_with_nothing_in_it_is_shown_as_such() {
+    let mut app = app_of(TraceBuilder::default().finish(), (80, 24));
+    for keys in
+        ["w", "[", "+", "enter", "0", "2", "enter", "3", "enter", "5", "1", "tab", "b", "y", "e", "G", "left"]
+    {
+        press(&mut app, keys);
+        drop(screen(&app));
+    }
+    assert!(screen(&app).contains("INCONCLUSIVE"));
+}
+
+#[test]
+fn the_views_look_as_they_did() {
+    for (name, emulated, size) in
+        [("measured", false, (110, 32)), ("emulated", true, (110, 32)), ("narrow", false, (60, 16))]
+    {
+        let mut app = app_of(training(emulated, 2), size);
+        let mut all = screen(&app);
+        for keys in ["0", "1 esc w enter", "2", "3", "4"] {
+            press(&mut app, keys);
+            all += &format!("=== {keys}\n{}", screen(&app));
+        }
+        assert_snapshot(&format!("view-{name}"), &all);
+    }
+}
+
+#[test]
+fn recorded_traces_look_as_they_did() {
+    for name in ["kineto_resnet50_nw4", "tracelens_h100_timesformer", "hta_cuda_event_sync"] {
+        let Some(trace) = recorded(name) else { return };
+        let mut app = app_of(trace, (110, 32));
+        let mut all = screen(&app);
+        for keys in ["[", "2", "3"] {
+            press(&mut app, keys);
+            all += &format!("=== {keys}\n{}", screen(&app));
+        }
+        assert_snapshot(&format!("view-{name}"), &all);
+    }
+}
