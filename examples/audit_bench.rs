@@ -20,6 +20,7 @@ mod bench {
     use std::time::{Duration, Instant};
 
     use syncaudit::audit::{AuditOptions, audit};
+    use syncaudit::gate::Judged;
     use syncaudit::report::{TextStyle, json, text};
     use syncaudit_eventlog::{
         Api, ApiDomain, Call, CallEnter, DomainId, EndReason, LogWriter, Memcpy, Options, Payload, PyStackId,
@@ -67,7 +68,8 @@ mod bench {
         row("import", written, || drop(syncaudit::load_path(&paths)));
         row("audit", written, || drop(audit(&trace, &options)));
         row("text", written, || drop(text(&result, TextStyle::default())));
-        row("json", written, || drop(json(&result)));
+        let judged = Judged::by_budget(result.clone(), &options);
+        row("json", written, || drop(json(&judged)));
     }
 
     fn row(name: &str, events: u64, mut work: impl FnMut()) {

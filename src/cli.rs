@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use syncaudit::audit::{LogEvery, Pattern};
+use syncaudit::gate::Date;
 
 /// Finds every place where a training step makes the host wait for the GPU, names the line, and keeps it out.
 #[derive(Debug, Parser)]
@@ -58,10 +59,9 @@ pub enum Command {
     Run(RunArgs),
     Report(ReportArgs),
     Check(CheckArgs),
-    /// Accept today's waits as the baseline (not in this version)
-    Baseline(Later),
-    /// What appeared, went, moved between two traces (not in this version)
-    Diff(Later),
+    Baseline(BaselineArgs),
+    Diff(DiffArgs),
+    Init(InitArgs),
     View(ViewArgs),
     /// Convert a trace for other tools (not in this version)
     Export(Later),
@@ -174,22 +174,62 @@ pub struct ReportArgs {
     pub traces: Vec<PathBuf>,
 }
 
-/// Judge a recorded trace, for CI
+/// Judge recorded traces, for CI
 ///
-/// Prints the verdict and what broke the budget; the exit status says the rest.
+/// Prints the verdict and what broke the budget or is not in the baseline; the exit status says the rest. Several traces are several
+/// runs of one program (a run of several processes is one directory): a wait counts only if all of them have it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   syncaudit check TRACE
+  syncaudit check TRACE --baseline syncaudit.baseline
+  syncaudit check RUN1 RUN2 RUN3                      what flickers fails nothing
   syncaudit check TRACE --config syncaudit.toml --format json -o verdict.json")]
 pub struct CheckArgs {
     #[command(flatten)]
     pub audit: AuditArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Accepted waits (not in this version)
+    /// Accepted waits: whatever is not in there fails. [default: `baseline` of the configuration]
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+    /// With several runs: whether a wait counts that only one of them has (`any`). [default: all]
+    #[arg(long, value_name = "any|all")]
+    pub runs: Option<RunsWord>,
+    /// A trace directory or file; one per run
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunsWord {
+    Any,
+    All,
+}
+
+/// Accept today's waits, or tighten what was accepted
+///
+/// Writes the waits of ordinary steps to a file that belongs into the repository. Refuses a trace that is inconclusive.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit baseline TRACE -o syncaudit.baseline
+  syncaudit baseline TRACE --update                                take out what is fixed
+  syncaudit baseline TRACE --update --accept 'loss is read for early stopping'
+
+Exit status: 0 when the file holds all waits of the trace, 1 when new ones were left out, 2 when nothing was written.")]
+pub struct BaselineArgs {
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    /// The baseline. [default: `baseline` of the configuration, else syncaudit.baseline]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Tighten the file that is there: take out what is fixed, lower what has become less. New waits are left out
+    #[arg(long)]
+    pub update: bool,
+    /// Take new waits in too, for this reason
+    #[arg(long, value_name = "REASON", requires = "update")]
+    pub accept: Option<String>,
     /// A trace directory or file
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
@@ -223,6 +263,56 @@ pub struct ViewArgs {
     /// Trace directories or files
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
+}
+
+/// What appeared, went, changed and moved between two traces
+///
+/// The traces may come from different tools. Exit status: 0 nothing new, 1 new or more frequent waits in ordinary steps, 2 the traces can't tell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit diff .syncaudit/before .syncaudit/after
+  syncaudit diff main.json.gz branch.json.gz --format json -o diff.json")]
+pub struct DiffArgs {
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    /// Format of the report
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub format: DiffFormat,
+    /// Where the report goes (`-` is stdout)
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// The trace before
+    #[arg(value_name = "OLD")]
+    pub old: PathBuf,
+    /// The trace after
+    #[arg(value_name = "NEW")]
+    pub new: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    Text,
+    Json,
+}
+
+/// Write a commented syncaudit.toml, from what a trace shows
+///
+/// With a TRACE the steps, log steps and kinds of waits in it are filled in, and the waits that are over the budget are listed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit init .syncaudit/python-4f0c2a91d7e86b35
+  syncaudit init -o ci/syncaudit.toml trace.json.gz")]
+pub struct InitArgs {
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    /// Where the file goes (`-` is stdout); one that is there stays as it is
+    #[arg(short, long, value_name = "FILE", default_value = "syncaudit.toml", help_heading = "Output")]
+    pub output: PathBuf,
+    /// A trace directory or file
+    #[arg(value_name = "TRACE")]
+    pub trace: Option<PathBuf>,
 }
 
 /// What works on this machine, proved by causing one wait and seeing it
@@ -286,6 +376,10 @@ pub struct AuditArgs {
     /// Report, but let no verdict decide the exit status
     #[arg(long)]
     pub report_only: bool,
+
+    /// The day on which entries of the allow-list are looked at, for reports that don't depend on it. [default: today]
+    #[arg(long, value_name = "YYYY-MM-DD", hide_short_help = true)]
+    pub today: Option<Date>,
 }
 
 /// Which reports are written, and where.
@@ -440,12 +534,10 @@ mod tests {
 
     #[test]
     fn later_commands_accept_anything() {
-        for words in
-            [&["diff", "a", "b"][..], &["export", "t", "--to", "perfetto"], &["baseline", "t", "-o", "f"]]
-        {
+        for words in [&["explain", "a"][..], &["export", "t", "--to", "perfetto"]] {
             assert!(matches!(
                 parse(words).expect("accepted").command,
-                Command::Diff(_) | Command::Export(_) | Command::Baseline(_)
+                Command::Explain(_) | Command::Export(_)
             ));
         }
     }

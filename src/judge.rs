@@ -8,30 +8,106 @@ use crate::trouble::Trouble;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use syncaudit::audit::{Audit, AuditOptions, SiteStatus};
-use syncaudit::config;
+use syncaudit::Audit;
+use syncaudit::audit::AuditOptions;
+use syncaudit::config::{self, Config};
+use syncaudit::gate::{self, Against, Baseline, Date, Judged, Severity};
 use syncaudit::report::{self, TextStyle};
 
 /// Taken where nobody names another and it is there.
 const DEFAULT_CONFIG: &str = "syncaudit.toml";
 
-/// The options of an audit: what is typed now goes before what was typed for `run` (`recorded`), and that before the
-/// configuration file.
-pub fn options(args: &AuditArgs, recorded: Option<&StepOptions>) -> Result<AuditOptions, Trouble> {
+/// What an audit goes by: what is typed now goes before what was typed for `run` (`recorded`), and that before the configuration
+/// file.
+pub struct Settings {
+    config: Config,
+    today: Date,
+    baseline: Option<(PathBuf, Baseline)>,
+}
+
+impl Settings {
+    /// Reads the configuration.
+    pub fn of(args: &AuditArgs) -> Result<Settings, Trouble> {
+        Ok(Settings {
+            config: read_config(args)?,
+            today: args.today.unwrap_or_else(Date::today),
+            baseline: None,
+        })
+    }
+
+    /// The baseline that the configuration names.
+    pub fn baseline_path(&self) -> Option<&Path> {
+        self.config.baseline.as_deref()
+    }
+
+    pub fn runs(&mut self, runs: gate::Runs) {
+        self.config.rules.runs = runs;
+    }
+
+    /// Reads the baseline to judge against.
+    pub fn against(&mut self, path: &Path) -> Result<(), Trouble> {
+        self.baseline = Some((path.to_owned(), Baseline::load(path).map_err(bad_baseline)?));
+        Ok(())
+    }
+
+    /// The baseline that the configuration names, if it is there yet: `run` makes the trace that it is made of.
+    pub fn against_configured(&mut self) -> Result<(), Trouble> {
+        match self.config.baseline.clone() {
+            Some(path) if path.exists() => self.against(&path),
+            Some(path) => {
+                crate::say(&format!(
+                    "note: the configuration names the baseline {}, which is not there yet; make it with `syncaudit baseline`",
+                    path.display()
+                ));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The options of the audit of a trace.
+    pub fn options(&self, args: &AuditArgs, recorded: Option<&StepOptions>) -> AuditOptions {
+        options(self.config.options.clone(), args, recorded)
+    }
+
+    /// Judges the runs by all of this; there is at least one.
+    pub fn judge(&self, runs: Vec<Audit>, options: &AuditOptions) -> Result<Judged, Trouble> {
+        if let Some((path, baseline)) = &self.baseline {
+            for audit in &runs {
+                baseline.fits(path, audit).map_err(bad_baseline)?;
+            }
+        }
+        let against = self.baseline.as_ref().map(|(path, baseline)| Against { baseline, path });
+        gate::judge_runs(runs, options, &self.config.rules, against, self.today)
+            .ok_or_else(|| Trouble::new("judge", "there is no trace", "name one"))
+    }
+}
+
+pub fn bad_baseline(error: gate::BaselineError) -> Trouble {
+    let help = error.help.clone();
+    Trouble::new("use the baseline", error.to_string(), help)
+}
+
+fn read_config(args: &AuditArgs) -> Result<Config, Trouble> {
     let path = match &args.config {
         Some(path) => Some(path.as_path()),
         None => Some(Path::new(DEFAULT_CONFIG)).filter(|path| path.is_file()),
     };
-    let mut options = match path {
-        Some(path) => config::load(path).map_err(|error| {
-            Trouble::new(
-                "use the configuration",
-                error.to_string(),
-                "correct the file, or name another one with --config FILE",
-            )
-        })?,
-        None => AuditOptions::default(),
-    };
+    path.map_or_else(
+        || Ok(Config::default()),
+        |path| {
+            config::load(path).map_err(|error| {
+                Trouble::new(
+                    "use the configuration",
+                    error.to_string(),
+                    "correct the file, or name another one with --config FILE",
+                )
+            })
+        },
+    )
+}
+
+fn options(mut options: AuditOptions, args: &AuditArgs, recorded: Option<&StepOptions>) -> AuditOptions {
     options.allow_missing_ranks |= args.allow_missing_ranks;
     // What `run` wrote down was valid then; text that no longer parses is as good as absent.
     let parsed = |text: Option<&String>| text.and_then(|text| text.parse().ok());
@@ -53,7 +129,7 @@ pub fn options(args: &AuditArgs, recorded: Option<&StepOptions>) -> Result<Audit
     {
         rules.log_range = Some(range);
     }
-    Ok(options)
+    options
 }
 
 /// What was typed for the run whose trace this is, if it is the trace of one run.
@@ -145,35 +221,40 @@ fn style_of(stream: &(impl IsTerminal + std::os::fd::AsFd), choice: anstream::Co
     TextStyle { color: choice != anstream::ColorChoice::Never, width }
 }
 
-/// A report of an audit in the format asked for. `brief` makes the text the verdict alone.
-pub fn render(audit: &Audit, format: Format, style: TextStyle, brief: bool) -> String {
+/// A report in the format asked for. `brief` makes the text the verdict and what it rests on.
+pub fn render(judged: &Judged, format: Format, style: TextStyle, brief: bool) -> String {
     match format {
-        Format::Text if brief => verdict_only(audit),
-        Format::Text => report::text(audit, style),
-        Format::Json => report::json(audit),
+        Format::Text if brief => verdict_only(judged),
+        Format::Text => report::text(&judged.audit, style),
+        Format::Json => report::json(judged),
     }
 }
 
-/// The answer of `check`: the verdict, why, and the sites that broke the budget, one a line.
-fn verdict_only(audit: &Audit) -> String {
-    let mut text = format!("verdict: {}\n", audit.verdict.id());
-    for reason in &audit.reasons {
+/// The answer of `check`: the verdict, why, and what there is to do, one finding a paragraph.
+fn verdict_only(judged: &Judged) -> String {
+    let mut text = format!("verdict: {}\n", judged.audit.verdict.id());
+    for reason in &judged.audit.reasons {
         text += &format!("  {reason}\n");
     }
-    for site in audit.sites.iter().filter(|site| site.status == SiteStatus::OverBudget) {
-        let place = site.place().map_or_else(
-            || site.range.join(" > "),
-            |frame| match frame.line {
-                0 => frame.function.clone(),
-                line => format!("{}:{line}", frame.file),
-            },
-        );
-        text += &format!(
-            "  {} {} at {place}: {} waits in ordinary steps\n",
-            site.fingerprint,
-            site.kind.id(),
-            site.ordinary_waits
-        );
+    let mut helped = Vec::new();
+    for finding in judged.findings.iter().filter(|finding| finding.is_news()) {
+        text += &format!("{}[{}]", finding.severity.id(), finding.code.id());
+        if let Some(place) = finding.place_text() {
+            text += &format!(" {place}");
+        }
+        text += &format!(": {}\n", finding.message);
+        if let Some(site) = finding.site.map(|site| &judged.audit.sites[site]) {
+            let range = if site.range.is_empty() {
+                String::new()
+            } else {
+                format!(", range {}", site.range.join(" > "))
+            };
+            text += &format!("  id {}{range}\n", site.fingerprint);
+        }
+        if finding.severity > Severity::Note && !finding.help.is_empty() && !helped.contains(&finding.code) {
+            helped.push(finding.code);
+            text += &format!("  help: {}\n", finding.help);
+        }
     }
     text
 }
@@ -200,11 +281,12 @@ mod tests {
             log_every: Some("10+9".into()),
             log_range: None,
         };
-        let rules = options(&audit_args(&["--steps", "now"]), Some(&recorded)).unwrap().steps;
+        let none = AuditOptions::default;
+        let rules = options(none(), &audit_args(&["--steps", "now"]), Some(&recorded)).steps;
         assert_eq!(rules.pattern, Some("now".parse().unwrap()));
         assert_eq!(rules.warmup, 5);
         assert_eq!(rules.log_every, Some("10+9".parse().unwrap()));
-        assert_eq!(options(&audit_args(&[]), None).unwrap(), AuditOptions::default());
+        assert_eq!(options(none(), &audit_args(&[]), None), none());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The `syncaudit` command: from words on the command line to an exit status.
 //!
-//! Dispatch only. [`cli`] says what may be typed, [`run`] starts programs, [`judge`] turns traces into reports, [`doctor`]
+//! Dispatch only. [`cli`] says what may be typed, [`run`] starts programs, [`judge`] turns traces into reports, [`commands`] holds those of the gate, [`doctor`]
 //! looks at the machine; the audit itself is the library. Data goes to stdout, talk to stderr.
 
 mod cli;
+mod commands;
 mod doctor;
 mod judge;
 mod progress;
@@ -12,7 +13,7 @@ mod show;
 mod trouble;
 
 use clap::Parser;
-use cli::{CheckArgs, Cli, Color, Command, OutputArgs, ReportArgs, RunArgs, Sink};
+use cli::{Cli, Color, Command, OutputArgs, ReportArgs, RunArgs, Sink};
 use judge::Outputs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,11 +32,12 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run_program(args),
         Command::Report(args) => report(args),
-        Command::Check(args) => check(args),
+        Command::Check(args) => commands::check(&args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::DoctorProbe => doctor::probe::main(),
-        Command::Baseline(_) => later("baseline"),
-        Command::Diff(_) => later("diff"),
+        Command::Baseline(args) => commands::baseline(&args),
+        Command::Diff(args) => commands::diff(&args),
+        Command::Init(args) => commands::init(&args),
         Command::View(args) => show::view(args),
         Command::Export(_) => later("export"),
         Command::Explain(_) => later("explain"),
@@ -55,7 +57,7 @@ fn later(command: &str) -> Result<u8, Trouble> {
     Err(Trouble::new(
         format!("do `{command}`"),
         "it is not in this version",
-        "use `run`, `report`, `check` or `doctor`",
+        "use `run`, `report`, `check`, `baseline`, `diff` or `doctor`",
     ))
 }
 
@@ -68,7 +70,9 @@ fn outputs(args: &OutputArgs, unasked: Sink) -> Result<Outputs, Trouble> {
 
 fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     // Whatever can be wrong with what was typed is found before the program starts.
-    let options = judge::options(&args.audit, None)?;
+    let mut settings = judge::Settings::of(&args.audit)?;
+    settings.against_configured()?;
+    let options = settings.options(&args.audit, None);
     let outputs = outputs(&args.output, Sink::Stderr)?;
     let recorded = run::run(
         run::Request {
@@ -85,8 +89,8 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     if !recorded.end.succeeded() {
         say(&format!("the program {}; the report is about what it did until then", recorded.end.clause()));
     }
-    let audit = audit::audit(&trace_of(&recorded)?, &options);
-    let written = outputs.write(|format, style| judge::render(&audit, format, style, false));
+    let judged = settings.judge(vec![audit::audit(&trace_of(&recorded)?, &options)], &options)?;
+    let written = outputs.write(|format, style| judge::render(&judged, format, style, false));
     if args.trace.no_trace {
         if let Err(error) = std::fs::remove_dir_all(&recorded.trace) {
             say(&format!("note: the trace {} could not be removed: {error}", run::shown(&recorded.trace)));
@@ -94,7 +98,7 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     } else {
         say(&format!("trace kept: syncaudit report {}", run::shown(&recorded.trace)));
     }
-    let verdict = exit::status(audit.verdict, args.audit.report_only);
+    let verdict = exit::status(judged.audit.verdict, args.audit.report_only);
     // The program's own failure says more than ours.
     match (recorded.end.failure(), written) {
         (Some(status), written) => {
@@ -135,25 +139,11 @@ fn load(traces: &[PathBuf]) -> Result<Trace, Trouble> {
 }
 
 fn report(args: ReportArgs) -> Result<u8, Trouble> {
-    let options = judge::options(&args.audit, judge::recorded_steps(&args.traces).as_ref())?;
+    let mut settings = judge::Settings::of(&args.audit)?;
+    settings.against_configured()?;
+    let options = settings.options(&args.audit, judge::recorded_steps(&args.traces).as_ref());
     let outputs = outputs(&args.output, Sink::Stdout)?;
-    let audit = audit::audit(&load(&args.traces)?, &options);
-    outputs.write(|format, style| judge::render(&audit, format, style, false))?;
-    Ok(exit::status(audit.verdict, args.audit.report_only))
-}
-
-fn check(args: CheckArgs) -> Result<u8, Trouble> {
-    if args.baseline.is_some() {
-        return Err(Trouble::new(
-            "compare with a baseline",
-            "baselines are not in this version",
-            "leave out --baseline; a budget in syncaudit.toml is judged",
-        ));
-    }
-    let traces = [args.trace];
-    let options = judge::options(&args.audit, judge::recorded_steps(&traces).as_ref())?;
-    let outputs = outputs(&args.output, Sink::Stdout)?;
-    let audit = audit::audit(&load(&traces)?, &options);
-    outputs.write(|format, style| judge::render(&audit, format, style, true))?;
-    Ok(exit::status(audit.verdict, args.audit.report_only))
+    let judged = settings.judge(vec![audit::audit(&load(&args.traces)?, &options)], &options)?;
+    outputs.write(|format, style| judge::render(&judged, format, style, false))?;
+    Ok(exit::status(judged.audit.verdict, args.audit.report_only))
 }

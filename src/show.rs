@@ -16,7 +16,8 @@ use syncaudit::view::{App, Recording, Theme, settings, terminal};
 use syncaudit::{audit, exit};
 
 pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
-    let options = judge::options(&args.audit, judge::recorded_steps(&args.traces).as_ref())?;
+    let rules = judge::Settings::of(&args.audit)?;
+    let options = rules.options(&args.audit, judge::recorded_steps(&args.traces).as_ref());
     let (keymap, theme) = settings(&args)?;
     let trace = load(&args.traces)?;
     let audit = audit::audit(&trace, &options);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use syncaudit::audit::{AuditOptions, Calls, LogEvery, audit};
+use syncaudit::gate::Judged;
 use syncaudit::model::{
     CallData, CallEffect, CopyDirection, DeviceOp, DeviceOpKind, FreeRange, MemoryKind, OPEN, Overhead,
     OverheadKind, Span, SpanId, SpanKind, StackId, StreamId, TraceBuilder,
@@ -188,7 +189,8 @@ proptest! {
                 prop_assert!(used.insert((wait.process, wait.thread, call)), "call {} twice", call);
             }
         }
-        prop_assert_eq!(json(&result), json(&audit(&trace, &options)));
+        let judged = |audit: &syncaudit::Audit| json(&Judged::by_budget(audit.clone(), &options));
+        prop_assert_eq!(judged(&result), judged(&audit(&trace, &options)));
         let style = TextStyle { color: width % 2 == 0, width };
         prop_assert!(text(&result, style).ends_with('\n'));
     }

@@ -15,8 +15,10 @@ mod verdict;
 mod waits;
 
 pub use budget::{Budget, Level, Over, Terms};
+pub(crate) use options::stem;
 pub use options::{AuditOptions, LogEvery, Pattern, PatternError, StepRules};
 pub use sites::{Frame, Site, SiteStatus};
+pub(crate) use sites::{canonical, fingerprint};
 pub use steps::{Step, StepKind, StepSource};
 pub(crate) use verdict::plural;
 pub use verdict::{Doubt, Verdict};

@@ -154,6 +154,19 @@ impl Pattern {
         Self { text: "log".to_owned() }
     }
 
+    /// Whether exactly that text is meant, with nothing left out of it but what `*` stands for: for names of functions and operators, whose numbers
+    /// are part of them.
+    #[must_use]
+    pub fn matches_whole(&self, name: &str) -> bool {
+        self.text.split('|').map(str::trim).any(|part| glob(part, name))
+    }
+
+    /// The one name that it matches, if it has neither `*` nor `|`.
+    #[must_use]
+    pub fn literal(&self) -> Option<&str> {
+        (!self.text.contains(['*', '|'])).then(|| self.text.trim())
+    }
+
     /// Whether a range of that name is meant.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {

@@ -1,30 +1,31 @@
-//! The budget file `syncaudit.toml`: raw text becomes [`AuditOptions`], or an error that points at line and column.
+//! The budget file `syncaudit.toml`: raw text becomes a [`Config`], or an error that points at line and column.
 //!
-//! In: text that a person wrote. Out: options with every value valid. An unknown key is an error that names the closest known
-//! one, never ignored: a misspelt budget would be a gate that doesn't shut.
-//!
-//! ```toml
-//! [steps]
-//! pattern = "train_step"    # which NVTX ranges are steps
-//! warmup = 2                # first steps of each process, not judged
-//! log-every = "10+9"        # which steps may read metrics
-//! log-range = "log"         # where in such a step
-//!
-//! [budget]
-//! waits-per-step = 0        # for all kinds without a line of their own, together
-//! [budget.kinds]
-//! event-sync = 1
-//! ```
+//! In: text that a person wrote. Out: options and rules with every value valid. An unknown key is an error that names the closest known
+//! one, never ignored: a misspelt budget would be a gate that doesn't shut. What may stand in it: `docs/budget-file.md`.
+
+mod sections;
+mod starter;
+mod values;
+
+pub use starter::starter;
 
 use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
-use crate::audit::{AuditOptions, WaitKind};
+use crate::audit::AuditOptions;
+use crate::gate::Rules;
+use values::Fault;
+
+/// What a budget file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    pub options: AuditOptions,
+    pub rules: Rules,
+    /// The baseline to check against, relative paths starting from the folder of the file.
+    pub baseline: Option<PathBuf>,
+}
 
 /// A budget file that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl std::error::Error for ConfigError {}
 ///
 /// # Errors
 /// When it can't be read, is no TOML, or has an unknown key or an impossible value.
-pub fn load(path: &Path) -> Result<AuditOptions, ConfigError> {
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
         path: path.to_owned(),
         line: 0,
@@ -62,133 +63,51 @@ pub fn load(path: &Path) -> Result<AuditOptions, ConfigError> {
     parse(path, &text)
 }
 
-/// Validates the text of a budget file; `path` is for messages only.
+/// Validates the text of a budget file; `path` is for messages, and relative paths in the text start from its folder.
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(path: &Path, text: &str) -> Result<AuditOptions, ConfigError> {
+pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let lines = Lines::new(text);
     let place = |(at, message): Fault| {
-        let before = text.get(..at.start.min(text.len())).unwrap_or(text);
-        ConfigError {
-            path: path.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before.chars().rev().take_while(|&c| c != '\n').count() + 1,
-            text: message,
-        }
+        let (line, column) = lines.of(at.start);
+        ConfigError { path: path.to_owned(), line, column, text: message }
     };
     let table = DeTable::parse(text).map_err(|error| {
         place((error.span().unwrap_or(0..0), format!("this is no TOML: {}", error.message())))
     })?;
-    options(table.get_ref()).map_err(place)
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut config = sections::read(table.get_ref(), folder, &lines).map_err(place)?;
+    path.clone_into(&mut config.rules.allow_path);
+    Ok(config)
 }
 
-/// Where in the text, and what is wrong there.
-type Fault = (Range<usize>, String);
+/// Where the lines of a text begin.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
 
-fn options(root: &DeTable<'_>) -> Result<AuditOptions, Fault> {
-    let mut options = AuditOptions::default();
-    for (key, value) in root {
-        match key.get_ref().as_ref() {
-            "steps" => steps(table(key, value)?, &mut options)?,
-            "budget" => budget(table(key, value)?, &mut options)?,
-            _ => return Err(unknown(key, "in a budget file", &["steps", "budget"])),
-        }
+impl<'t> Lines<'t> {
+    fn new(text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
     }
-    Ok(options)
-}
 
-fn steps(section: &DeTable<'_>, options: &mut AuditOptions) -> Result<(), Fault> {
-    let rules = &mut options.steps;
-    for (key, value) in section {
-        match key.get_ref().as_ref() {
-            "pattern" => rules.pattern = Some(parsed(key, value)?),
-            "warmup" => rules.warmup = usize::try_from(count(key, value)?).unwrap_or(usize::MAX),
-            "log-every" => rules.log_every = Some(parsed(key, value)?),
-            "log-range" => rules.log_range = Some(parsed(key, value)?),
-            _ => return Err(unknown(key, "in [steps]", &["pattern", "warmup", "log-every", "log-range"])),
-        }
+    /// Line and column of a position in bytes, both from 1; columns are characters.
+    fn of(&self, at: usize) -> (usize, usize) {
+        let at = at.min(self.text.len());
+        let line = self.starts.partition_point(|&start| start <= at);
+        let before = self.text.get(self.starts[line - 1]..at).unwrap_or_default();
+        (line, before.chars().count() + 1)
     }
-    Ok(())
-}
-
-fn budget(section: &DeTable<'_>, options: &mut AuditOptions) -> Result<(), Fault> {
-    for (key, value) in section {
-        match key.get_ref().as_ref() {
-            "waits-per-step" => options.budget.total = count(key, value)?,
-            "kinds" => {
-                for (key, value) in table(key, value)? {
-                    let kinds: Vec<&str> = WaitKind::ALL.iter().map(|kind| kind.id()).collect();
-                    let kind = WaitKind::from_id(key.get_ref())
-                        .ok_or_else(|| unknown(key, "as a kind of wait", &kinds))?;
-                    options.budget.per_kind.insert(kind, count(key, value)?);
-                }
-            }
-            _ => return Err(unknown(key, "in [budget]", &["waits-per-step", "kinds"])),
-        }
-    }
-    Ok(())
-}
-
-type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
-
-fn table<'v, 'a>(key: &Key<'_>, value: &'v Spanned<DeValue<'a>>) -> Result<&'v DeTable<'a>, Fault> {
-    match value.get_ref() {
-        DeValue::Table(table) => Ok(table),
-        other => Err((
-            value.span(),
-            format!(
-                "'{0}' is a section: write [{0}] and its keys below, not {1}",
-                key.get_ref(),
-                other.type_str()
-            ),
-        )),
-    }
-}
-
-fn count(key: &Key<'_>, value: &Spanned<DeValue<'_>>) -> Result<u64, Fault> {
-    let fault = |found: &str| {
-        (value.span(), format!("'{}' must be a whole number from 0 up, not {found}", key.get_ref()))
-    };
-    match value.get_ref() {
-        DeValue::Integer(number) => {
-            u64::from_str_radix(number.as_str(), number.radix()).map_err(|_| fault(number.as_str()))
-        }
-        other => Err(fault(other.type_str())),
-    }
-}
-
-/// A text, or a whole number where that is the same thing (`log-every = 10`).
-fn parsed<T: FromStr<Err: fmt::Display>>(key: &Key<'_>, value: &Spanned<DeValue<'_>>) -> Result<T, Fault> {
-    let text = match value.get_ref() {
-        DeValue::String(text) => text.as_ref(),
-        DeValue::Integer(number) if key.get_ref() == "log-every" => number.as_str(),
-        other => {
-            return Err((
-                value.span(),
-                format!("'{}' must be a text in quotes, not {}", key.get_ref(), other.type_str()),
-            ));
-        }
-    };
-    text.parse().map_err(|error| (value.span(), format!("'{}': {error}", key.get_ref())))
-}
-
-fn unknown(key: &Key<'_>, place: &str, known: &[&str]) -> Fault {
-    let found = key.get_ref();
-    let closest = known
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(found, word), word))
-        .filter(|(distance, word)| *distance <= word.len().div_ceil(2))
-        .min();
-    let advice = match closest {
-        Some((_, word)) => format!("did you mean '{word}'?"),
-        None => format!("known are: {}", known.join(", ")),
-    };
-    (key.span(), format!("'{found}' is not known {place}; {advice}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::{Level, WaitKind};
+    use crate::gate::Runs;
 
     fn error(text: &str) -> (usize, usize, String) {
         let error = parse(Path::new("syncaudit.toml"), text).unwrap_err();
@@ -199,14 +118,20 @@ mod tests {
     fn a_full_file_is_understood() {
         let text = "[steps]\npattern = 'train|eval'\nwarmup = 3\nlog-every = \"10+9\"\nlog-range = 'metrics'\n\
                     [budget]\nwaits-per-step = 1\n[budget.kinds]\nevent-sync = 2\n";
-        let options = parse(Path::new("x"), text).unwrap();
+        let options = parse(Path::new("x"), text).unwrap().options;
         assert_eq!(options.steps.pattern.unwrap().to_string(), "train|eval");
         assert_eq!((options.steps.warmup, options.budget.total), (3, 1));
         assert_eq!(options.steps.log_every.unwrap().to_string(), "10+9");
         assert_eq!(options.budget.per_kind[&WaitKind::EventSync], 2);
-        assert_eq!(parse(Path::new("x"), "").unwrap(), AuditOptions::default());
+        assert_eq!(parse(Path::new("x"), "").unwrap().options, AuditOptions::default());
         assert_eq!(
-            parse(Path::new("x"), "steps = {log-every = 5}").unwrap().steps.log_every.unwrap().to_string(),
+            parse(Path::new("x"), "steps = {log-every = 5}")
+                .unwrap()
+                .options
+                .steps
+                .log_every
+                .unwrap()
+                .to_string(),
             "5"
         );
     }
@@ -221,7 +146,7 @@ mod tests {
         );
         assert!(error("[budgets]\n").2.contains("did you mean 'budget'?"));
         assert!(error("[budget.kinds]\nevents-sync = 1").2.contains("did you mean 'event-sync'?"));
-        assert!(error("frobnicate = 1").2.contains("known are: steps, budget"));
+        assert!(error("frobnicate = 1").2.contains("known are: steps, budget, severity"));
     }
 
     #[test]
@@ -236,10 +161,66 @@ mod tests {
             ("[budget]\nwaits-per-step = 1.5", 2, 18, "whole number"),
             ("[steps\n", 1, 7, "no TOML"),
             ("[steps]\nwarmup = 1\nwarmup = 2\n", 3, 1, "no TOML"),
+            ("[budget.ranges]\nforward = -1", 2, 11, "whole number"),
+            ("[budget.ranges]\n'' = 1", 2, 1, "no pattern"),
+            ("[budget.log-steps]\nwait-per-step = 1", 2, 1, "did you mean 'waits-per-step'?"),
+            ("[budget.kinds]\nevent-sync = 1\n[severity]\nevent-sync = 'off'", 2, 1, "judges nothing"),
+            ("[severity]\nevent-sync = 'wran'", 2, 14, "did you mean 'warn'?"),
+            ("[severity]\nevents-sync = 'warn'", 2, 1, "did you mean 'event-sync'?"),
+            ("[check]\nbase-line = 'x'", 2, 1, "did you mean 'baseline'?"),
+            ("[check]\nbaseline = ''", 2, 12, "is empty"),
+            ("[check]\nruns = 2", 2, 8, "text in quotes"),
+            ("[sources]\nroots = 'src'", 2, 9, "list of texts"),
+            ("[sources]\nroots = ['src', 1]", 2, 17, "text in quotes"),
+            ("[allow]\nkind = 'polling'", 1, 1, "[[allow]]"),
+            ("\n[[allow]]\nkind = 'polling'", 2, 1, "no 'reason'"),
+            ("[[allow]]\nkind = 'polling'\nreason = ' '", 3, 10, "is empty"),
+            ("[[allow]]\nreason = 'x'", 1, 1, "names no wait"),
+            ("[[allow]]\nkind = 'poling'\nreason = 'x'", 2, 8, "did you mean 'polling'?"),
+            ("[[allow]]\nkind = 'polling'\nreason = 'x'\nexpires = 2026-02-30", 4, 11, "no TOML"),
+            ("[[allow]]\nkind = 'polling'\nreason = 'x'\nexpires = '2026-02-30'", 4, 11, "no day"),
+            (
+                "[[allow]]\nkind = 'polling'\nreason = 'x'\nexpire = 2026-02-01",
+                4,
+                1,
+                "did you mean 'expires'?",
+            ),
+            ("[[allow]]\nkind = 'polling'\nreason = 'x'\nmax_per_step = 0", 4, 16, "allows nothing"),
+            ("[[allow]]\nfingerprint = '12'\nreason = 'x'", 2, 15, "16 hex digits"),
+            ("# \u{e4}\u{e4}\n'\u{e4}' = {} # z\nsteps = { warmup = 'x' }", 2, 1, "not known"),
         ] {
             let (found_line, found_column, message) = error(text);
             assert_eq!((found_line, found_column), (line, column), "{text}: {message}");
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn every_section_reaches_its_place() {
+        let text = "[budget]\nwaits-per-step = 1\n[budget.ranges]\nzeta = 2\nalpha = 3\n\
+                    [budget.log-steps.kinds]\ndevice-to-host-read = 4\n\
+                    [severity]\nmemory-management = 'warn'\npolling = 'off'\n\
+                    [check]\nbaseline = 'ci/waits.baseline'\nruns = 'any'\n[sources]\nroots = ['/src', 'lib']\n\
+                    [[allow]]\nfunction = 'save'\nreason = 'saves'\nexpires = 2030-01-31\nowner = 'me'\nmax_per_step = 2\n\
+                    [[allow]]\nkind = 'polling'\nrange = 'a|b'\nreason = 'polls'\nexpires = \"2030-01-31\"\nmax-per-step = 3\n";
+        let config = parse(Path::new("/team/syncaudit.toml"), text).unwrap();
+        let options = &config.options;
+        let ranges: Vec<String> =
+            options.budget.per_range.iter().map(|(range, most)| format!("{range}={most}")).collect();
+        assert_eq!(ranges, ["zeta=2", "alpha=3"], "in the order in which they are written");
+        let log = options.log_budget.as_ref().unwrap();
+        assert_eq!((log.total, log.per_kind[&WaitKind::DeviceToHostRead]), (u64::MAX, 4));
+        assert_eq!(options.level(WaitKind::MemoryManagement), Level::Warn);
+        assert_eq!(
+            (options.level(WaitKind::Polling), options.level(WaitKind::EventSync)),
+            (Level::Off, Level::Error)
+        );
+        assert_eq!(options.roots, [PathBuf::from("/src"), PathBuf::from("/team/lib")]);
+        assert_eq!(config.baseline, Some(PathBuf::from("/team/ci/waits.baseline")));
+        assert_eq!(config.rules.runs, Runs::Any);
+        let [save, poll] = &config.rules.allow[..] else { panic!("{:?}", config.rules.allow) };
+        assert_eq!((save.line, save.max_per_step, save.owner.as_deref()), (16, Some(2), Some("me")));
+        assert_eq!((poll.line, poll.max_per_step, poll.kind), (22, Some(3), Some(WaitKind::Polling)));
+        assert_eq!(save.expires, poll.expires);
     }
 }

@@ -124,6 +124,37 @@ pub struct Finding {
     pub written: Option<Written>,
 }
 
+impl Finding {
+    /// Whether a reader who knows the baseline and the allow-list wants to hear of it: what fails, what warns, and what has changed.
+    #[must_use]
+    pub fn is_news(&self) -> bool {
+        match self.code {
+            Code::KnownWait | Code::AllowedWait => false,
+            // The verdict's reasons say it already.
+            Code::Inconclusive => false,
+            _ => true,
+        }
+    }
+
+    /// Where it is, for one line of text: the frame, else the line of the file that it is about.
+    #[must_use]
+    pub fn place_text(&self) -> Option<String> {
+        match (&self.place, &self.written) {
+            (Some(frame), _) => {
+                let inside =
+                    if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
+                Some(match (frame.file.is_empty(), frame.line) {
+                    (true, _) => frame.function.clone(),
+                    (false, 0) => format!("{}{inside}", frame.file),
+                    (false, line) => format!("{}:{line}{inside}", frame.file),
+                })
+            }
+            (None, Some(written)) => Some(format!("{}:{}", written.path.display(), written.line)),
+            (None, None) => None,
+        }
+    }
+}
+
 /// A line of a file that people write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {

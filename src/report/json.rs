@@ -1,20 +1,20 @@
 //! The JSON report, schema `syncaudit.report/1` (`docs/report.md`). Fields may be added, never change meaning.
 //!
-//! In: an [`Audit`]. Out: its bytes as JSON, the same for the same audit: fields in a fixed order, rows in the audit's order,
+//! In: what the gate judged. Out: its bytes as JSON, the same for the same audit: fields in a fixed order, rows in the audit's order,
 //! no time of day, no path of the machine.
 
 use serde::Serialize;
 
-use super::Audit;
-use crate::audit::{Frame, Site, Step};
+use crate::audit::{Budget, Frame, Site, Step};
+use crate::gate::{Finding, Judged};
 
 /// The report as JSON, pretty-printed, ending with a newline.
 ///
 /// # Panics
 /// Never: the report holds no map with keys that are no text and no number that JSON can't hold.
 #[must_use]
-pub fn json(audit: &Audit) -> String {
-    let mut text = serde_json::to_string_pretty(&Report::of(audit)).expect("a report is always valid JSON");
+pub fn json(judged: &Judged) -> String {
+    let mut text = serde_json::to_string_pretty(&Report::of(judged)).expect("a report is always valid JSON");
     text.push('\n');
     text
 }
@@ -27,6 +27,8 @@ struct Report<'a> {
     reasons: &'a [String],
     next: &'a [String],
     budget: BudgetRow,
+    with_baseline: bool,
+    findings: Vec<FindingRow<'a>>,
     steps: StepsRow,
     totals: TotalsRow,
     sites: Vec<SiteRow<'a>>,
@@ -56,6 +58,27 @@ struct WarningRow<'a> {
 struct BudgetRow {
     waits_per_step: u64,
     per_kind: serde_json::Map<String, serde_json::Value>,
+    per_range: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct FindingRow<'a> {
+    code: &'static str,
+    severity: &'static str,
+    message: &'a str,
+    help: &'a str,
+    fingerprint: Option<&'a str>,
+    kind: Option<&'static str>,
+    place: Option<FrameRow<'a>>,
+    justification: Option<&'a str>,
+    owner: Option<&'a str>,
+    written: Option<WrittenRow>,
+}
+
+#[derive(Serialize)]
+struct WrittenRow {
+    file: String,
+    line: usize,
 }
 
 #[derive(Serialize)]
@@ -118,6 +141,8 @@ struct SiteRow<'a> {
     rule: &'static str,
     evidence: &'static str,
     status: &'static str,
+    /// Code of the finding about it.
+    finding: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -159,7 +184,8 @@ struct ProcessRow<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(audit: &'a Audit) -> Self {
+    fn of(judged: &'a Judged) -> Self {
+        let audit = &judged.audit;
         let totals = &audit.totals;
         let counts = &audit.step_counts;
         Self {
@@ -189,15 +215,9 @@ impl<'a> Report<'a> {
             verdict: audit.verdict.id(),
             reasons: &audit.reasons,
             next: &audit.next,
-            budget: BudgetRow {
-                waits_per_step: audit.budget.total,
-                per_kind: audit
-                    .budget
-                    .per_kind
-                    .iter()
-                    .map(|(kind, &allowed)| (kind.id().to_owned(), allowed.into()))
-                    .collect(),
-            },
+            budget: budget_row(&audit.budget),
+            with_baseline: judged.with_baseline,
+            findings: judged.findings.iter().map(finding_row).collect(),
             steps: StepsRow {
                 total: counts.total,
                 warmup: counts.warmup,
@@ -222,7 +242,7 @@ impl<'a> Report<'a> {
                 unfinished_waits: totals.unfinished_waits,
                 outside_steps_waits: totals.outside_steps_waits,
             },
-            sites: audit.sites.iter().map(site_row).collect(),
+            sites: sites(judged),
             per_step: audit.steps.iter().map(step_row).collect(),
             processes: audit
                 .processes
@@ -239,7 +259,41 @@ impl<'a> Report<'a> {
     }
 }
 
-fn site_row(site: &Site) -> SiteRow<'_> {
+fn budget_row(budget: &Budget) -> BudgetRow {
+    let kinds = budget.per_kind.iter().map(|(kind, &allowed)| (kind.id().to_owned(), allowed.into()));
+    let ranges = budget.per_range.iter().map(|(range, allowed)| (range.to_string(), (*allowed).into()));
+    BudgetRow { waits_per_step: budget.total, per_kind: kinds.collect(), per_range: ranges.collect() }
+}
+
+fn finding_row(finding: &Finding) -> FindingRow<'_> {
+    FindingRow {
+        code: finding.code.id(),
+        severity: finding.severity.id(),
+        message: &finding.message,
+        help: &finding.help,
+        fingerprint: finding.fingerprint.as_deref(),
+        kind: finding.kind.map(crate::audit::WaitKind::id),
+        place: finding.place.as_ref().map(frame_row),
+        justification: finding.justification.as_deref(),
+        owner: finding.owner.as_deref(),
+        written: finding
+            .written
+            .as_ref()
+            .map(|written| WrittenRow { file: written.path.display().to_string(), line: written.line }),
+    }
+}
+
+fn sites(judged: &Judged) -> Vec<SiteRow<'_>> {
+    let mut findings = vec![None; judged.audit.sites.len()];
+    for finding in &judged.findings {
+        if let Some(site) = finding.site {
+            findings[site] = Some(finding.code.id());
+        }
+    }
+    judged.audit.sites.iter().zip(findings).map(|(site, finding)| site_row(site, finding)).collect()
+}
+
+fn site_row<'a>(site: &'a Site, finding: Option<&'static str>) -> SiteRow<'a> {
     SiteRow {
         fingerprint: &site.fingerprint,
         ordinal: site.ordinal,
@@ -271,6 +325,7 @@ fn site_row(site: &Site) -> SiteRow<'_> {
         rule: site.rule,
         evidence: site.evidence.id(),
         status: site.status.id(),
+        finding,
     }
 }
 

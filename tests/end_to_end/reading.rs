@@ -5,16 +5,9 @@ use crate::support::Place;
 #[test]
 fn later_commands_say_so() {
     let place = Place::new();
-    for words in [
-        &["baseline", "t", "-o", "f"][..],
-        &["diff", "a", "b"],
-        &["view", "t"],
-        &["export", "t", "--to", "perfetto"],
-        &["explain", "stream-sync"],
-    ] {
+    for words in [&["export", "t", "--to", "perfetto"][..], &["explain", "stream-sync"]] {
         place.syncaudit(words).refused("not in this version", "use `run`");
     }
-    place.syncaudit(["check", "t", "--baseline", "f"]).refused("not in this version", "leave out --baseline");
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Values of the budget file: from TOML to what they mean, or a fault with the place where it stands.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Where in the text, and what is wrong there.
+pub(super) type Fault = (Range<usize>, String);
+
+pub(super) type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+pub(super) type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Keys and values in the order in which they are written.
+pub(super) fn in_order<'v, 'a>(table: &'v DeTable<'a>) -> Vec<(&'v Key<'a>, &'v Value<'a>)> {
+    let mut pairs: Vec<_> = table.iter().collect();
+    pairs.sort_by_key(|(key, _)| key.span().start);
+    pairs
+}
+
+pub(super) fn table<'v, 'a>(key: &Key<'_>, value: &'v Value<'a>) -> Result<&'v DeTable<'a>, Fault> {
+    match value.get_ref() {
+        DeValue::Table(table) => Ok(table),
+        other => Err((
+            value.span(),
+            format!(
+                "'{0}' is a section: write [{0}] and its keys below, not {1}",
+                key.get_ref(),
+                other.type_str()
+            ),
+        )),
+    }
+}
+
+/// The tables of `[[key]]`, each with its place.
+pub(super) fn tables<'v, 'a>(
+    key: &Key<'_>,
+    value: &'v Value<'a>,
+) -> Result<Vec<(Range<usize>, &'v DeTable<'a>)>, Fault> {
+    let fault = |found: &DeValue<'_>, at: Range<usize>| {
+        let name = key.get_ref();
+        (
+            at,
+            format!(
+                "'{name}' is a list of sections: write [[{name}]] for each entry, not {}",
+                found.type_str()
+            ),
+        )
+    };
+    let DeValue::Array(array) = value.get_ref() else { return Err(fault(value.get_ref(), value.span())) };
+    array
+        .iter()
+        .map(|item| match item.get_ref() {
+            DeValue::Table(table) => Ok((item.span(), table)),
+            other => Err(fault(other, item.span())),
+        })
+        .collect()
+}
+
+pub(super) fn count(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
+    let fault = |found: &str| {
+        (value.span(), format!("'{}' must be a whole number from 0 up, not {found}", key.get_ref()))
+    };
+    match value.get_ref() {
+        DeValue::Integer(number) => {
+            u64::from_str_radix(number.as_str(), number.radix()).map_err(|_| fault(number.as_str()))
+        }
+        other => Err(fault(other.type_str())),
+    }
+}
+
+pub(super) fn text<'v>(key: &Key<'_>, value: &'v Value<'_>) -> Result<&'v str, Fault> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.as_ref()),
+        other => Err((
+            value.span(),
+            format!("'{}' must be a text in quotes, not {}", key.get_ref(), other.type_str()),
+        )),
+    }
+}
+
+/// A text that says something.
+pub(super) fn words(key: &Key<'_>, value: &Value<'_>) -> Result<String, Fault> {
+    let words = text(key, value)?.trim();
+    if words.is_empty() {
+        return Err((value.span(), format!("'{}' is empty", key.get_ref())));
+    }
+    Ok(words.to_owned())
+}
+
+pub(super) fn texts(key: &Key<'_>, value: &Value<'_>) -> Result<Vec<String>, Fault> {
+    match value.get_ref() {
+        DeValue::Array(array) => array.iter().map(|item| words(key, item)).collect(),
+        other => Err((
+            value.span(),
+            format!(
+                "'{}' must be a list of texts, for example [\"src\"], not {}",
+                key.get_ref(),
+                other.type_str()
+            ),
+        )),
+    }
+}
+
+/// A text, or a whole number where that is the same thing (`log-every = 10`), or a date.
+pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(key: &Key<'_>, value: &Value<'_>) -> Result<T, Fault> {
+    let written = match value.get_ref() {
+        DeValue::Integer(number) if key.get_ref() == "log-every" => number.as_str().to_owned(),
+        DeValue::Datetime(date) if key.get_ref() == "expires" => date.to_string(),
+        _ => text(key, value)?.to_owned(),
+    };
+    written.parse().map_err(|error| (value.span(), format!("'{}': {error}", key.get_ref())))
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(
+    key: &Key<'_>,
+    value: &Value<'_>,
+    choices: &[(&'static str, T)],
+) -> Result<T, Fault> {
+    let found = text(key, value)?;
+    choices.iter().find(|(word, _)| *word == found).map(|(_, choice)| *choice).ok_or_else(|| {
+        let known: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        (value.span(), format!("'{}' can't be '{found}'; {}", key.get_ref(), advice(found, &known)))
+    })
+}
+
+pub(super) fn unknown(key: &Key<'_>, place: &str, known: &[&str]) -> Fault {
+    let found = key.get_ref();
+    (key.span(), format!("'{found}' is not known {place}; {}", advice(found, known)))
+}
+
+/// The closest known word, else all of them.
+fn advice(found: &str, known: &[&str]) -> String {
+    let closest = known
+        .iter()
+        .map(|word| (strsim::damerau_levenshtein(found, word), word))
+        .filter(|(distance, word)| *distance <= word.len().div_ceil(2))
+        .min();
+    match closest {
+        Some((_, word)) => format!("did you mean '{word}'?"),
+        None => format!("known are: {}", known.join(", ")),
+    }
+}
