@@ -392,9 +392,10 @@ fn is_user_python(file: &str) -> bool {
 
 /// From here outwards a stack only says how the program or a thread was started.
 fn is_start(function: &str) -> bool {
-    ["std::sys::backtrace::__rust_begin_short_backtrace", "std::rt::lang_start", "__libc_start"]
-        .iter()
-        .any(|prefix| function.starts_with(prefix))
+    function == "_start"
+        || ["std::sys::backtrace::__rust_begin_short_backtrace", "std::rt::lang_start", "__libc_start"]
+            .iter()
+            .any(|prefix| function.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! In: the tables of one database. Out: its processes in a [`TraceBuilder`], and what went wrong as counts. Device work comes
 //! first: it knows the stream and the event of the calls that started it, which the calls themselves don't.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use super::database::{Database, Row, Scan};
 use super::names::{self, Names, NvtxKind};
@@ -76,6 +76,15 @@ struct Times {
     end_ns: u64,
 }
 
+/// What SQLite finds wrong with the tables that are used: by itself, because it takes as long as reading them.
+pub(super) fn check(database: &Database) -> Vec<Damage> {
+    let damage = |table: &'static str| {
+        let error = database.check(table)?;
+        Some(Damage { table, rows: database.row_count(table), lost: None, error })
+    };
+    EVENT_TABLES.into_iter().chain([STRINGS]).filter_map(damage).collect()
+}
+
 /// Builds one database's processes.
 pub(super) struct Build<'a> {
     database: &'a Database,
@@ -93,6 +102,10 @@ pub(super) struct Build<'a> {
     /// Device of each process' contexts: records of synchronises and events say 0 whatever the device is.
     contexts: HashMap<(usize, i64), u32>,
     chains: HashMap<i64, StackId>,
+    /// See [`Build::chain_offset`].
+    chain_offset: i64,
+    /// `eventClass` of rows that are the backtrace of a call.
+    backtrace_class: i64,
     pub unused: Unused,
     pub damage: Vec<Damage>,
     pub calls: u64,
@@ -120,13 +133,15 @@ impl<'a> Build<'a> {
             progress,
             rows: 0,
             first_process,
-            processes: HashMap::new(),
+            processes: HashMap::default(),
             process_ids: Vec::new(),
-            strings: HashMap::new(),
+            strings: HashMap::default(),
             texts: Texts::default(),
-            links: HashMap::new(),
-            contexts: HashMap::new(),
-            chains: HashMap::new(),
+            links: HashMap::default(),
+            contexts: HashMap::default(),
+            chains: HashMap::default(),
+            chain_offset: 0,
+            backtrace_class: 0,
             unused: Unused::default(),
             damage: Vec::new(),
             calls: 0,
@@ -146,7 +161,12 @@ impl<'a> Build<'a> {
     }
 
     pub(super) fn run(&mut self) {
-        self.find_processes();
+        // What the tables say of their size may be wrong in a damaged file; a million links are 40 MB.
+        let device_rows =
+            [MEMCPY, MEMSET, KERNEL, SYNC].iter().map(|table| self.database.row_count(table)).sum::<u64>();
+        self.links.reserve(usize::try_from(device_rows.min(1 << 20)).unwrap_or(0));
+        self.backtrace_class = self.enumeration("ENUM_NSYS_EVENT_CLASS").backtrace_class();
+        let backtraces = self.find_processes();
         self.copies();
         self.memsets();
         self.kernels();
@@ -154,26 +174,12 @@ impl<'a> Build<'a> {
         self.event_records();
         self.graphs();
         self.call_chains();
-        self.runtime_calls();
+        self.runtime_calls(backtraces);
         self.nvtx();
         self.overheads();
         self.thread_names();
         self.process_names();
         self.count_work_without_call();
-        self.check_tables();
-    }
-
-    /// Has the tables checked that read well.
-    fn check_tables(&mut self) {
-        for table in EVENT_TABLES.into_iter().chain([STRINGS]) {
-            if self.damage.iter().any(|damage| damage.table == table) {
-                continue;
-            }
-            if let Some(error) = self.database.check(table) {
-                let rows = self.database.row_count(table);
-                self.damage.push(Damage { table, rows, lost: None, error });
-            }
-        }
     }
 
     /// Reads a table, keeping book of damage and progress.
@@ -192,19 +198,32 @@ impl<'a> Build<'a> {
             }
             each(self, row);
         });
+        // What is read by a condition is read in full too, and then counted.
         if let Scan { rows, error: Some(error), lost } = scan
+            && condition.is_none()
             && !self.damage.iter().any(|damage| damage.table == table)
         {
             self.damage.push(Damage { table, rows, lost, error });
         }
     }
 
-    /// The processes that made calls, in the order of their ids; others are added as they come.
-    fn find_processes(&mut self) {
+    /// The processes that made calls, in the order of their ids (others are added as they come), and the backtraces among the
+    /// calls.
+    fn find_processes(&mut self) -> Vec<RawCall> {
+        let backtrace = self.backtrace_class;
         let mut found: Vec<u64> = Vec::new();
+        let mut backtraces = Vec::new();
         let mut last = None;
-        self.scan(RUNTIME, &["globalTid"], None, |_, row| {
-            let process = row.int(0).map(names::process_of);
+        // Nearly all rows are of the first row's process and no backtraces: SQLite passes over those by itself.
+        let first = self.database.first(RUNTIME, "globalTid").map(names::process_of);
+        found.extend(first);
+        let of_others = first.map(|first| {
+            let low = names::process_bits(first);
+            let class = if self.database.has_column(RUNTIME, "eventClass") { "eventClass" } else { "NULL" };
+            format!("{class} IS {backtrace} OR (globalTid >> 24) IS NOT {low}")
+        });
+        self.scan(RUNTIME, &CALL_COLUMNS, of_others.as_deref(), |_, row| {
+            let process = row.int(2).map(names::process_of);
             // Nearly always the same as in the row before.
             if process != last {
                 last = process;
@@ -212,11 +231,15 @@ impl<'a> Build<'a> {
                     found.push(process);
                 }
             }
+            if row.int(7) == Some(backtrace) {
+                backtraces.push(RawCall::of(row));
+            }
         });
         found.sort_unstable();
         for process in found {
             self.process(process);
         }
+        backtraces
     }
 
     fn process(&mut self, process: u64) -> usize {
@@ -423,7 +446,7 @@ impl<'a> Build<'a> {
     fn call_chains(&mut self) {
         let mut frames: Vec<(i64, NativeFrame)> = Vec::new();
         let mut current = None;
-        let mut modules: HashMap<i64, ModuleId> = HashMap::new();
+        let mut modules: HashMap<i64, ModuleId> = HashMap::default();
         self.scan(
             CHAINS,
             &["id", "symbol", "module", "unresolved", "originalIP", "stackDepth"],
@@ -461,6 +484,34 @@ impl<'a> Build<'a> {
         self.end_chain(current, &mut frames);
     }
 
+    /// What to add to a call's reference to have the id of its chain. Exports of 2022 count references from 0 and ids from 1, so
+    /// that each call would get the chain of the call before. The function itself is in its chain, which tells.
+    fn chain_offset(&mut self) -> i64 {
+        if self.chains.is_empty() {
+            return 0;
+        }
+        let mut matches = [0u32; 2];
+        let mut bases: HashMap<i64, StrId> = HashMap::default();
+        self.scan(RUNTIME, &["nameId", "callchainId"], Some("callchainId IS NOT NULL"), |build, row| {
+            let (Some(name), Some(chain)) = (row.int(0), row.int(1)) else { return };
+            let base = match bases.get(&name) {
+                Some(&base) => base,
+                None => {
+                    let text = build.string(name);
+                    let base = classify(build.trace.strings.get(text)).base;
+                    let base = build.trace.intern(&base);
+                    bases.insert(name, base);
+                    base
+                }
+            };
+            for (offset, count) in (0..).zip(&mut matches) {
+                let stack = build.chains.get(&(chain.saturating_add(offset))).copied().unwrap_or_default();
+                *count += u32::from(build.trace.native.get(stack).iter().any(|frame| frame.name == base));
+            }
+        });
+        i64::from(matches[1] > matches[0])
+    }
+
     fn end_chain(&mut self, id: Option<i64>, frames: &mut Vec<(i64, NativeFrame)>) {
         frames.sort_by_key(|(depth, _)| *depth);
         let stack: Vec<NativeFrame> = frames.iter().map(|(_, frame)| *frame).collect();
@@ -473,48 +524,42 @@ impl<'a> Build<'a> {
     /// Calls of the runtime and the driver. A call whose backtrace was taken is there twice with one correlation id: as the
     /// call itself, and around it as an event of the class of backtraces that has the chain. It is one call, with the times
     /// of the call itself.
-    fn runtime_calls(&mut self) {
-        let backtrace = self.enumeration("ENUM_NSYS_EVENT_CLASS").backtrace_class();
-        let mut twins: HashMap<(i64, u32), Twin> = HashMap::new();
-        let mut alone: Vec<Twin> = Vec::new();
-        let has_class = self.database.has_column(RUNTIME, "eventClass");
-        if has_class && self.database.has_column(RUNTIME, "callchainId") {
-            let of_class = format!("eventClass = {backtrace}");
-            self.scan(RUNTIME, &CALL_COLUMNS, Some(&of_class), |_, row| {
-                let twin = Twin::of(row);
-                match row.int(2) {
-                    Some(tid) if twin.correlation != 0 => {
-                        if let Some(other) = twins.insert((tid, twin.correlation), twin) {
-                            alone.push(other);
-                        }
-                    }
-                    _ => alone.push(twin),
+    fn runtime_calls(&mut self, backtraces: Vec<RawCall>) {
+        let mut twins: HashMap<(i64, u32), RawCall> = HashMap::default();
+        let mut alone: Vec<RawCall> = Vec::new();
+        for backtrace in backtraces {
+            match backtrace.tid {
+                Some(tid) if backtrace.correlation != 0 => {
+                    alone.extend(twins.insert((tid, backtrace.correlation), backtrace));
                 }
-            });
+                _ => alone.push(backtrace),
+            }
         }
-        let others = format!("eventClass IS NOT {backtrace}");
-        let mut apis: HashMap<i64, KnownApi> = HashMap::new();
-        self.scan(RUNTIME, &CALL_COLUMNS, has_class.then_some(others.as_str()), |build, row| {
-            let mut call = Twin::of(row);
-            if let Some(tid) = row.int(2)
+        let class = self.backtrace_class;
+        self.chain_offset = self.chain_offset();
+        let mut apis: HashMap<i64, KnownApi> = HashMap::default();
+        self.scan(RUNTIME, &CALL_COLUMNS, None, |build, row| {
+            if row.int(7) == Some(class) {
+                return;
+            }
+            let mut call = RawCall::of(row);
+            if let Some(tid) = call.tid
                 && let Some(twin) = twins.get_mut(&(tid, call.correlation))
             {
                 twin.used = true;
-                if call.chain.unwrap_or(0) == 0 {
-                    call.chain = twin.chain;
-                }
+                call.chain = twin.chain.or(call.chain);
             }
             build.call(&call, &mut apis);
         });
         // The call itself was not recorded (it is of an API that is not traced): the backtrace stands for it.
-        let mut unpaired: Vec<Twin> = twins.into_values().filter(|twin| !twin.used).chain(alone).collect();
+        let mut unpaired: Vec<RawCall> = twins.into_values().filter(|twin| !twin.used).chain(alone).collect();
         unpaired.sort_by_key(|twin| (twin.tid, twin.start, twin.end));
         for twin in unpaired {
             self.call(&twin, &mut apis);
         }
     }
 
-    fn call(&mut self, call: &Twin, apis: &mut HashMap<i64, KnownApi>) {
+    fn call(&mut self, call: &RawCall, apis: &mut HashMap<i64, KnownApi>) {
         let (Some(start), Some(tid)) = (call.start, call.tid) else {
             self.unused.incomplete += 1;
             return;
@@ -552,7 +597,7 @@ impl<'a> Build<'a> {
             correlation: call.correlation,
             stream,
             object,
-            native: call.chain.and_then(|chain| self.chains.get(&chain).copied()).unwrap_or_default(),
+            native: self.chain_of(call),
             not_ready: u32::from(failed && api.query && is_not_ready(call.result)),
             effect: if failed && !(api.query && is_not_ready(call.result)) {
                 CallEffect::Failed
@@ -567,9 +612,16 @@ impl<'a> Build<'a> {
         self.trace.thread_at(process, names::tid_of(tid)).call_of(api.id, start_ns, end_ns, data);
     }
 
+    fn chain_of(&self, call: &RawCall) -> StackId {
+        let id = call.chain.map(|reference| reference.saturating_add(self.chain_offset));
+        id.and_then(|id| self.chains.get(&id).copied()).unwrap_or_default()
+    }
+
     fn nvtx(&mut self) {
         // Domains first: a range may come before the row that names its domain.
-        self.scan(NVTX, &["globalTid", "domainId", "text", "textId", "eventType"], None, |build, row| {
+        let made = format!("eventType = {}", names::DOMAIN_CREATE);
+        let made = self.database.has_column(NVTX, "eventType").then_some(made.as_str());
+        self.scan(NVTX, &["globalTid", "domainId", "text", "textId", "eventType"], made, |build, row| {
             if row.int(4) != Some(names::DOMAIN_CREATE) {
                 return;
             }
@@ -724,7 +776,7 @@ impl<'a> Build<'a> {
 
     /// Names of threads. Of several names the one with the lowest priority number was given by the program itself.
     fn thread_names(&mut self) {
-        let mut best: HashMap<i64, (i64, i64)> = HashMap::new();
+        let mut best: HashMap<i64, (i64, i64)> = HashMap::default();
         self.scan("ThreadNames", &["globalTid", "nameId", "priority"], None, |_, row| {
             let (Some(tid), Some(name)) = (row.int(0), row.int(1)) else { return };
             let priority = row.int(2).unwrap_or(0);
@@ -761,7 +813,7 @@ impl<'a> Build<'a> {
     /// Work of a device whose call should have been recorded but was not. What was started before the first recorded call, or
     /// after the last, fell out of the recorded window.
     fn count_work_without_call(&mut self) {
-        let mut windows: HashMap<usize, (u32, u32)> = HashMap::new();
+        let mut windows: HashMap<usize, (u32, u32)> = HashMap::default();
         for ((process, correlation), _) in self.links.iter().filter(|(_, link)| link.called) {
             let window = windows.entry(*process).or_insert((*correlation, *correlation));
             *window = (window.0.min(*correlation), window.1.max(*correlation));
@@ -783,11 +835,11 @@ struct KnownApi {
     nameless: bool,
 }
 
-const CALL_COLUMNS: [&str; 7] =
-    ["start", "end", "globalTid", "correlationId", "nameId", "returnValue", "callchainId"];
+const CALL_COLUMNS: [&str; 8] =
+    ["start", "end", "globalTid", "correlationId", "nameId", "returnValue", "callchainId", "eventClass"];
 
 /// A row of the table of calls: a call, or the backtrace around one.
-struct Twin {
+struct RawCall {
     start: Option<i64>,
     end: Option<i64>,
     tid: Option<i64>,
@@ -798,7 +850,7 @@ struct Twin {
     used: bool,
 }
 
-impl Twin {
+impl RawCall {
     fn of(row: &Row<'_>) -> Self {
         Self {
             start: row.int(0),

@@ -188,6 +188,17 @@ impl Database {
             .unwrap_or(0)
     }
 
+    /// The first value in a column that is a whole number.
+    pub(super) fn first(&self, table: &str, column: &str) -> Option<i64> {
+        if !self.has_column(table, column) {
+            return None;
+        }
+        let column = quoted(column);
+        let query =
+            format!("SELECT {column} FROM {} WHERE typeof({column}) = 'integer' LIMIT 1", quoted(table));
+        self.connection.query_row(&query, [], |row| row.get(0)).ok()
+    }
+
     /// Gives every row of a table to `each`; columns that the table lacks are without a value. After damage the rest is read
     /// from the other end of the table.
     pub(super) fn scan(

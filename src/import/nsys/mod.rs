@@ -129,13 +129,27 @@ fn read(
         return Err(ImportError::new(path, text));
     }
     let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let rows: u64 = build::EVENT_TABLES.iter().map(|table| database.row_count(table)).sum();
+    // The table of calls is gone through twice.
+    let tables = build::EVENT_TABLES.iter().chain([&build::RUNTIME]);
+    let rows: u64 = tables.map(|table| database.row_count(table)).sum();
     let mut tell = |done: u64| {
         let share = u128::from(done.min(rows)) * u128::from(file_bytes) / u128::from(rows.max(1));
         progress(u64::try_from(share).unwrap_or(file_bytes));
     };
     let mut build = Build::new(&database, trace, &mut tell);
-    build.run();
+    // On a thread of its own: SQLite takes as long to check the tables as to read them.
+    let checked = std::thread::scope(|scope| {
+        let check = || Database::open(file).map(|database| build::check(&database)).unwrap_or_default();
+        let checker = std::thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, check);
+        build.run();
+        checker.ok().and_then(|checker| checker.join().ok())
+    });
+    let checked = checked.unwrap_or_else(|| build::check(&database));
+    for damage in checked {
+        if !build.damage.iter().any(|known| known.table == damage.table) {
+            build.damage.push(damage);
+        }
+    }
     if build.calls == 0 && build.device_events == 0 && build.ranges == 0 {
         return Err(ImportError::new(path, nothing_in_it(&database, &build)));
     }

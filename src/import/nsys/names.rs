@@ -14,6 +14,11 @@ pub(super) fn process_of(global_id: i64) -> u64 {
     global_id.cast_unsigned() >> 24
 }
 
+/// The same as SQLite's `globalTid >> 24` gives it: with the topmost bit spread.
+pub(super) fn process_bits(process: u64) -> i64 {
+    (process << 24).cast_signed() >> 24
+}
+
 /// Process id as the operating system gave it.
 pub(super) fn pid_of(process: u64) -> u64 {
     process & 0xff_ffff
@@ -140,12 +145,15 @@ pub(super) fn range_text(text: &str) -> RangeText<'_> {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest[..digits].parse().ok()
     };
-    let part = |key: &str| text.split_once(key).and_then(|(name, rest)| Some((name, number(rest)?)));
-    let (sequence, op_id) = (part(", seq = "), part(", op_id = "));
-    let Some((name, _)) = sequence.or(op_id) else {
+    let found = text.match_indices(',').find_map(|(at, _)| {
+        let rest = &text[at..];
+        let sequence = rest.strip_prefix(", seq = ").map(number);
+        let op_id = rest.strip_prefix(", op_id = ").map(number);
+        sequence.or(op_id).flatten().map(|number| (&text[..at], sequence.and(Some(number))))
+    });
+    let Some((name, sequence)) = found else {
         return RangeText { name: text, kind: SpanKind::Range, sequence: None };
     };
-    let sequence = sequence.map(|(_, number)| number);
     let is_op = !is_annotation(name.as_bytes())
         && (sequence.is_some() || name.contains("::") || name == "record_param_comms");
     RangeText { name, kind: if is_op { SpanKind::Op } else { SpanKind::Range }, sequence }
@@ -170,6 +178,9 @@ mod tests {
         // The bits above tell machines apart; the topmost may be set.
         assert_ne!(process_of(global_tid), process_of(i64::MIN | global_tid));
         assert_eq!(pid_of(process_of(i64::MIN | global_tid)), 144);
+        for id in [global_tid, i64::MIN | global_tid, -1, 0] {
+            assert_eq!(process_bits(process_of(id)), id >> 24);
+        }
     }
 
     #[test]
