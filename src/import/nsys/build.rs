@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::database::{Database, Row, Scan};
+use super::links::Links;
 use super::names::{self, Names, NvtxKind};
 use crate::model::{
     ApiClass, ApiId, CallData, CallEffect, DeviceOp, DeviceOpKind, FreeRange, ModuleId, NativeFrame, OPEN,
@@ -61,15 +62,6 @@ pub(super) struct Damage {
     pub error: String,
 }
 
-/// What the device's side knows of a call, by its correlation id.
-#[derive(Clone, Copy)]
-struct Link {
-    stream: StreamId,
-    object: u64,
-    /// A call of that id was seen.
-    called: bool,
-}
-
 /// Times of a row that can be used.
 struct Times {
     start_ns: u64,
@@ -98,7 +90,7 @@ pub(super) struct Build<'a> {
     process_ids: Vec<u64>,
     strings: HashMap<i64, StrId>,
     texts: Texts,
-    links: HashMap<(usize, u32), Link>,
+    links: Links,
     /// Device of each process' contexts: records of synchronises and events say 0 whatever the device is.
     contexts: HashMap<(usize, i64), u32>,
     chains: HashMap<i64, StackId>,
@@ -137,7 +129,7 @@ impl<'a> Build<'a> {
             process_ids: Vec::new(),
             strings: HashMap::default(),
             texts: Texts::default(),
-            links: HashMap::default(),
+            links: Links::default(),
             contexts: HashMap::default(),
             chains: HashMap::default(),
             chain_offset: 0,
@@ -161,10 +153,6 @@ impl<'a> Build<'a> {
     }
 
     pub(super) fn run(&mut self) {
-        // What the tables say of their size may be wrong in a damaged file; a million links are 40 MB.
-        let device_rows =
-            [MEMCPY, MEMSET, KERNEL, SYNC].iter().map(|table| self.database.row_count(table)).sum::<u64>();
-        self.links.reserve(usize::try_from(device_rows.min(1 << 20)).unwrap_or(0));
         self.backtrace_class = self.enumeration("ENUM_NSYS_EVENT_CLASS").backtrace_class();
         let backtraces = self.find_processes();
         self.copies();
@@ -173,13 +161,14 @@ impl<'a> Build<'a> {
         self.synchronizations();
         self.event_records();
         self.graphs();
+        self.links.settle();
         self.call_chains();
         self.runtime_calls(backtraces);
         self.nvtx();
         self.overheads();
         self.thread_names();
         self.process_names();
-        self.count_work_without_call();
+        self.unused.without_call = self.links.missing_calls();
     }
 
     /// Reads a table, keeping book of damage and progress.
@@ -342,7 +331,7 @@ impl<'a> Build<'a> {
                 ..DeviceOp::default()
             };
             let object = own(build, row, &mut op);
-            build.link(process, correlation, op.stream, object);
+            build.links.add(process, correlation, op.stream, object);
             build.trace.process_at(process).device_op(op);
         });
     }
@@ -352,19 +341,6 @@ impl<'a> Build<'a> {
         match number.and_then(|number| u32::try_from(number).ok()) {
             None | Some(u32::MAX) => StreamId::NONE,
             Some(number) => self.trace.process_at(process).stream(0, Some(number), device),
-        }
-    }
-
-    fn link(&mut self, process: usize, correlation: u32, stream: StreamId, object: u64) {
-        if correlation == 0 {
-            return;
-        }
-        let link = self.links.entry((process, correlation)).or_insert(Link { stream, object, called: false });
-        if link.stream == StreamId::NONE {
-            link.stream = stream;
-        }
-        if link.object == 0 {
-            link.object = object;
         }
     }
 
@@ -402,20 +378,19 @@ impl<'a> Build<'a> {
     }
 
     fn kernels(&mut self) {
-        self.device_table(KERNEL, &["shortName", "demangledName", "mangledName"], |build, row, op| {
+        self.device_table(KERNEL, &["shortName|demangledName|mangledName"], |build, row, op| {
             op.kind = DeviceOpKind::Kernel;
-            let name = row.int(8).or_else(|| row.int(9)).or_else(|| row.int(10));
-            op.name = name.map_or(StrId::NONE, |id| build.string(id));
+            op.name = row.int(8).map_or(StrId::NONE, |id| build.string(id));
             0
         });
     }
 
     fn synchronizations(&mut self) {
         let kinds = self.enumeration("ENUM_CUPTI_SYNC_TYPE");
-        self.device_table(SYNC, &["syncType", "deprecatedSyncType", "eventId"], |_, row, op| {
-            let kind = row.int(8).or_else(|| row.int(9)).unwrap_or(0);
+        self.device_table(SYNC, &["syncType|deprecatedSyncType", "eventId"], |_, row, op| {
+            let kind = row.int(8).unwrap_or(0);
             op.kind = kinds.sync(kind);
-            object(row.int(10))
+            object(row.int(9))
         });
     }
 
@@ -429,7 +404,7 @@ impl<'a> Build<'a> {
                 let process = build.device_process(row.int(0));
                 let device = build.device(process, row.int(5), row.unsigned(1));
                 let stream = build.stream(process, device, row.int(2));
-                build.link(process, correlation(row.int(3)), stream, object(row.int(4)));
+                build.links.add(process, correlation(row.int(3)), stream, object(row.int(4)));
             },
         );
     }
@@ -587,11 +562,7 @@ impl<'a> Build<'a> {
             }
         };
         let process = self.process(names::process_of(tid));
-        let link = self.links.get_mut(&(process, call.correlation)).filter(|_| call.correlation != 0);
-        let (stream, object) = link.map_or((StreamId::NONE, 0), |link| {
-            link.called = true;
-            (link.stream, link.object)
-        });
+        let (stream, object) = self.links.of_call(process, call.correlation);
         let failed = call.result != 0;
         let data = CallData {
             correlation: call.correlation,
@@ -643,10 +614,7 @@ impl<'a> Build<'a> {
             "domainId",
             "text",
             "textId",
-            "int64Value",
-            "uint64Value",
-            "int32Value",
-            "uint32Value",
+            "int64Value|uint64Value|int32Value|uint32Value",
         ];
         self.scan(NVTX, &columns, None, Self::nvtx_event);
     }
@@ -692,9 +660,7 @@ impl<'a> Build<'a> {
         let start_ns = u64::try_from(start).unwrap_or(0);
         let end_ns = end.map_or(OPEN, |end| u64::try_from(end).unwrap_or(0));
         let domain = self.domain(process, row.int(4).unwrap_or(0));
-        let payload = sequence
-            .or_else(|| (7..=10).find_map(|column| row.int(column)))
-            .filter(|_| kind != NvtxKind::Mark);
+        let payload = sequence.or_else(|| row.int(7)).filter(|_| kind != NvtxKind::Mark);
         self.ranges += 1;
         match kind {
             NvtxKind::Mark => self.trace.thread_at(process, thread).mark_in(start_ns, domain, name),
@@ -808,23 +774,6 @@ impl<'a> Build<'a> {
                 build.trace.process_at(process).data().name = name;
             }
         });
-    }
-
-    /// Work of a device whose call should have been recorded but was not. What was started before the first recorded call, or
-    /// after the last, fell out of the recorded window.
-    fn count_work_without_call(&mut self) {
-        let mut windows: HashMap<usize, (u32, u32)> = HashMap::default();
-        for ((process, correlation), _) in self.links.iter().filter(|(_, link)| link.called) {
-            let window = windows.entry(*process).or_insert((*correlation, *correlation));
-            *window = (window.0.min(*correlation), window.1.max(*correlation));
-        }
-        let missing = self.links.iter().filter(|((process, correlation), link)| {
-            !link.called
-                && windows
-                    .get(process)
-                    .is_some_and(|window| window.0 < *correlation && *correlation < window.1)
-        });
-        self.unused.without_call = missing.count() as u64;
     }
 }
 

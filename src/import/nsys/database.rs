@@ -199,8 +199,8 @@ impl Database {
         self.connection.query_row(&query, [], |row| row.get(0)).ok()
     }
 
-    /// Gives every row of a table to `each`; columns that the table lacks are without a value. After damage the rest is read
-    /// from the other end of the table.
+    /// Gives every row of a table to `each`; columns that the table lacks are without a value, `a|b` is the first of the two
+    /// that has one. After damage the rest is read from the other end of the table.
     pub(super) fn scan(
         &self,
         table: &str,
@@ -212,10 +212,7 @@ impl Database {
         if !self.has(table) {
             return scan;
         }
-        let list: Vec<String> = columns
-            .iter()
-            .map(|column| if self.has_column(table, column) { quoted(column) } else { "NULL".to_owned() })
-            .collect();
+        let list: Vec<String> = columns.iter().map(|column| self.expression(table, column)).collect();
         let where_it = condition.map_or_else(String::new, |condition| format!(" WHERE {condition}"));
         let query = |order: &str| {
             format!(
@@ -224,13 +221,14 @@ impl Database {
                 quoted(table)
             )
         };
-        let (last, error) = self.step(&query(""), None, &mut scan.rows, each);
+        let (_, error) = self.step(&query(""), None, &mut scan.rows, each);
         if let Some(error) = error {
-            let (first_after, _) =
-                self.step(&query(" DESC"), Some(last.unwrap_or(i64::MIN)), &mut scan.rows, each);
+            let last = self.number_of(table, &where_it, scan.rows);
+            let until = Some(last.unwrap_or(i64::MIN));
+            let (first_after, _) = self.step(&query(" DESC"), until, &mut scan.rows, each);
             // Row numbers of an export count up without gaps.
-            scan.lost = match (last, first_after, condition) {
-                (last, Some(after), None) => u64::try_from(after.saturating_sub(last.unwrap_or(0)) - 1).ok(),
+            scan.lost = match (first_after, condition) {
+                (Some(after), None) => u64::try_from(after.saturating_sub(last.unwrap_or(0)) - 1).ok(),
                 _ => None,
             };
             scan.error = Some(error);
@@ -238,8 +236,27 @@ impl Database {
         scan
     }
 
-    /// Steps through a query until it ends, fails, or comes to a row number that was read already. Answers the number of the
-    /// last row that was read.
+    /// A column, or the first of several that has a value, as SQLite gets it.
+    fn expression(&self, table: &str, columns: &str) -> String {
+        let there: Vec<String> =
+            columns.split('|').filter(|column| self.has_column(table, column)).map(quoted).collect();
+        match there.as_slice() {
+            [] => "NULL".to_owned(),
+            [one] => one.clone(),
+            several => format!("coalesce({})", several.join(", ")),
+        }
+    }
+
+    /// Number of the `count`-th of the rows of a table that are asked for. Looked up for only after damage, because each value read from a row costs time.
+    fn number_of(&self, table: &str, where_it: &str, count: u64) -> Option<i64> {
+        let before = i64::try_from(count.checked_sub(1)?).ok()?;
+        let query =
+            format!("SELECT rowid FROM {}{where_it} ORDER BY rowid LIMIT 1 OFFSET {before}", quoted(table));
+        self.connection.query_row(&query, [], |row| row.get(0)).ok()
+    }
+
+    /// Steps through a query until it ends, fails, or comes to the row number `until`. Answers the number of the last row that
+    /// was read, if there is such a limit.
     fn step(
         &self,
         query: &str,
@@ -259,11 +276,13 @@ impl Database {
         loop {
             match rows.next() {
                 Ok(Some(row)) => {
-                    let number = row.get::<_, i64>(0).unwrap_or(0);
-                    if until.is_some_and(|until| number <= until) {
-                        return (last, None);
+                    if let Some(until) = until {
+                        let number = row.get::<_, i64>(0).unwrap_or(0);
+                        if number <= until {
+                            return (last, None);
+                        }
+                        last = Some(number);
                     }
-                    last = Some(number);
                     *rows_read += 1;
                     each(&Row { row, wrong_types: &self.wrong_types });
                 }

@@ -7,6 +7,7 @@
 mod build;
 mod database;
 mod foreign;
+mod links;
 mod names;
 
 use std::io::{self, Read, Write};
