@@ -152,13 +152,15 @@ pub enum Device {
 
 /// Report on recorded traces
 ///
-/// TRACE is a trace directory made by `run`, one event log (`.salog`) out of it, a trace of PyTorch's profiler (plain, gzip or
-/// zstd; `-` is standard input), or a directory of such traces. Several are read as the processes of one job.
+/// TRACE is a trace directory made by `run`, one event log (`.salog`) out of it, a trace of PyTorch's profiler or a database
+/// of Nsight Systems (plain, gzip or zstd; `-` is standard input), or a directory of such. Several are read as the processes of
+/// one job.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   syncaudit report .syncaudit/python-4f0c2a91d7e86b35
   syncaudit report trace.json.gz                      a trace of torch.profiler
+  syncaudit report run.sqlite                         what 'nsys export --type sqlite' made of a report
   syncaudit report rank*.json                         one job of many ranks, also as a directory
   ssh node cat trace.json.gz | syncaudit report -     standard input
   syncaudit report --steps 'train_batch' trace.json   steps by an annotation or operator

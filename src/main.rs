@@ -132,8 +132,8 @@ fn load(traces: &[PathBuf]) -> Result<Trace, Trouble> {
         Trouble::new(
             format!("read a trace from {}", error.path.display()),
             error.text,
-            "name a trace directory that `syncaudit run` made, an event log (.salog) out of one, or a trace of PyTorch's \
-             profiler (.json, .json.gz, .json.zst); `-` is standard input",
+            "name a trace directory that `syncaudit run` made, an event log (.salog) out of one, a trace of PyTorch's \
+             profiler (.json, .json.gz, .json.zst) or a database of Nsight Systems (.sqlite); `-` is standard input",
         )
     })
 }
