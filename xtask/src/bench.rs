@@ -32,7 +32,7 @@ pub fn bench(rounds: u32) -> Result<(), String> {
         median(traced.iter().map(of).collect()) - median(untraced.iter().map(of).collect())
     };
     row(
-        "a call that is no wait (callback, clock, log)",
+        "a call that is no wait, emulated CUPTI included",
         format!("{:.0} ns", cost(|c| c.call_ns)),
         "<= 250 ns",
     );
