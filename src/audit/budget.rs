@@ -21,6 +21,31 @@ pub struct Budget {
     pub per_range: Vec<(Pattern, u64)>,
 }
 
+impl Budget {
+    /// Its lines, each with the waits that it is about and how many of them one step may have.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(String, u64)> {
+        let ranges =
+            self.per_range.iter().map(|(range, allowed)| (format!("waits in range {range}"), *allowed));
+        let kinds = self.per_kind.iter().map(|(kind, allowed)| (format!("{} waits", kind.id()), *allowed));
+        let one = self.per_range.is_empty() && self.per_kind.is_empty();
+        let rest = if one { "waits" } else { "all other waits" };
+        ranges.chain(kinds).chain([(rest.to_owned(), self.total)]).collect()
+    }
+
+    /// Which of [`Self::lines`] judges a site.
+    #[must_use]
+    pub fn line_of(&self, site: &Site) -> usize {
+        let in_range = |(pattern, _): &(Pattern, u64)| site.range.iter().any(|name| pattern.matches(name));
+        let of_kind = || self.per_kind.keys().position(|kind| *kind == site.kind);
+        self.per_range
+            .iter()
+            .position(in_range)
+            .or_else(|| Some(self.per_range.len() + of_kind()?))
+            .unwrap_or(self.per_range.len() + self.per_kind.len())
+    }
+}
+
 /// How much a kind of wait matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -75,21 +100,7 @@ struct Lines<'b> {
 
 impl<'b> Lines<'b> {
     fn new(budget: &'b Budget, sites: &[Site]) -> Self {
-        let of = |site: &Site| {
-            let in_range =
-                |(pattern, _): &(Pattern, u64)| site.range.iter().any(|name| pattern.matches(name));
-            budget
-                .per_range
-                .iter()
-                .position(in_range)
-                .or_else(|| {
-                    Some(
-                        budget.per_range.len()
-                            + budget.per_kind.keys().position(|kind| *kind == site.kind)?,
-                    )
-                })
-                .unwrap_or(budget.per_range.len() + budget.per_kind.len())
-        };
+        let of = |site: &Site| budget.line_of(site);
         Self { budget, of_site: sites.iter().map(of).collect() }
     }
 
