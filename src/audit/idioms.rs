@@ -1,11 +1,11 @@
 //! Which idiom each site is: sums up what its waits have in common and asks [`crate::rules`].
 //!
-//! In: the trace, its waits and their sites. Out: the `rule` of every site. What differs between the waits of one site is unknown
+//! In: the trace, its waits and their sites. Out: the `rule` of every site, and whether it is in a framework's program. What differs between the waits of one site is unknown
 //! to the rules, so that a rule never speaks for waits that it doesn't fit.
 
 use super::sites::Site;
 use super::waits::Wait;
-use crate::model::{Call, MemoryKind, Trace};
+use crate::model::{Call, MemoryKind, SpanKind, Trace};
 use crate::rules::{self, Facts};
 
 /// What the copies of a site have in common.
@@ -19,6 +19,7 @@ struct Copies {
 
 /// Gives every site its rule.
 pub(super) fn name(trace: &Trace, waits: &[Wait], sites: &mut [Site]) {
+    let framework = works_with_framework(trace, sites);
     let mut copies: Vec<Option<Copies>> = vec![None; sites.len()];
     for wait in waits {
         let Some(known) = copies.get_mut(wait.site as usize) else { continue };
@@ -36,9 +37,22 @@ pub(super) fn name(trace: &Trace, waits: &[Wait], sites: &mut [Site]) {
         });
     }
     for (site, copies) in sites.iter_mut().zip(copies) {
+        site.framework = framework;
         let Some(Copies { least_bytes, most_bytes, from, to }) = copies else { continue };
         site.rule = rules::of(&Facts { site, least_bytes, most_bytes, from, to }).id;
     }
+}
+
+/// Ranges that stand for operators (`emit_nvtx`) count where a wait is in one.
+fn works_with_framework(trace: &Trace, sites: &[Site]) -> bool {
+    let framework = |kind: SpanKind| matches!(kind, SpanKind::Op | SpanKind::PythonFrame);
+    !trace.python.is_empty()
+        || sites.iter().any(|site| !site.ops.is_empty())
+        || trace
+            .processes
+            .iter()
+            .flat_map(|process| &process.threads)
+            .any(|thread| thread.spans.iter().any(|span| framework(span.kind)))
 }
 
 /// The copy, where there is one: it is the first call of its operation.

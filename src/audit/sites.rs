@@ -93,6 +93,8 @@ pub struct Site {
     pub evidence: Evidence,
     /// Id of what this is in [`crate::rules`]: the idiom where it is a known one, else the kind.
     pub rule: &'static str,
+    /// The program works with a framework: an operator or Python was seen somewhere in the trace.
+    pub framework: bool,
     pub status: SiteStatus,
     pub waits: u64,
     pub calls: u64,
@@ -423,6 +425,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             thread: String::new(),
             evidence: Evidence::HeldByDevice,
             rule: draft.kind.id(),
+            framework: false,
             status: SiteStatus::Outside,
             waits: 0,
             calls: 0,

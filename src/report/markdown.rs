@@ -18,7 +18,8 @@ const RESERVE_BYTES: usize = 200;
 /// The report as Markdown, ending with a newline. The same input gives the same bytes.
 #[must_use]
 pub fn markdown(judged: &Judged) -> String {
-    let mut page = Page { out: String::new(), left_out: 0 };
+    let totals = totals(judged);
+    let mut page = Page { out: String::new(), kept_free: RESERVE_BYTES + totals.len(), left_out: 0 };
     card(&mut page, judged);
     for (severity, title) in [(Severity::Error, "To fix"), (Severity::Warn, "To look at")] {
         table(&mut page, judged, severity, title);
@@ -26,19 +27,21 @@ pub fn markdown(judged: &Judged) -> String {
     details(&mut page, judged);
     notes(&mut page, judged);
     others(&mut page, judged);
-    totals(&mut page, judged);
+    page.out.push_str(&totals);
     page.finish()
 }
 
 /// Collects whole parts while they fit.
 struct Page {
     out: String,
+    /// Bytes that what is sure to come needs.
+    kept_free: usize,
     left_out: usize,
 }
 
 impl Page {
     fn fits(&self, bytes: usize) -> bool {
-        self.out.len() + bytes + RESERVE_BYTES <= MOST_BYTES
+        self.out.len() + bytes + self.kept_free <= MOST_BYTES
     }
 
     fn add(&mut self, part: &str) -> bool {
@@ -53,10 +56,12 @@ impl Page {
 
     /// A head, as many items as fit, a tail; nothing if there are no items. An item that doesn't fit is counted.
     fn list(&mut self, head: &str, items: impl IntoIterator<Item = String>, tail: &str) {
+        // A long list must leave room for what explains it.
+        let most = self.out.len() + (MOST_BYTES - self.kept_free).saturating_sub(self.out.len()) / 2;
         let mut open = false;
         for item in items {
             let frame = if open { tail.len() } else { head.len() + tail.len() };
-            if !self.fits(frame + item.len()) {
+            if self.out.len() + frame + item.len() > most {
                 self.left_out += 1;
                 continue;
             }
@@ -136,7 +141,7 @@ fn details(page: &mut Page, judged: &Judged) {
         let mut part = format!(
             "\n<details><summary>{} at <code>{}</code></summary>\n\n{}\n\n",
             finding.code.id(),
-            escape(&words::place_text(site)),
+            entities(&words::place_text(site)),
             escape(&finding.message)
         );
         for (name, value) in words::facts(&judged.audit, site) {
@@ -203,14 +208,13 @@ fn others(page: &mut Page, judged: &Judged) {
     page.list(&head, rest.iter().map(line), "\n</details>\n");
 }
 
-fn totals(page: &mut Page, judged: &Judged) {
-    let rows = words::totals(&judged.audit);
-    let line = |(name, value): &(&str, String)| format!("| {name} | {} |\n", escape(value));
-    page.list(
-        "\n<details><summary>Totals</summary>\n\n| | |\n|---|---|\n",
-        rows.iter().map(line),
-        "\n</details>\n",
-    );
+fn totals(judged: &Judged) -> String {
+    let mut part = "\n<details><summary>Totals</summary>\n\n| | |\n|---|---|\n".to_owned();
+    for (name, value) in words::totals(&judged.audit) {
+        let _ = writeln!(part, "| {name} | {} |", escape(&value));
+    }
+    part.push_str("\n</details>\n");
+    part
 }
 
 /// A reason may hold the words of a whole program; nobody reads more than this of one.
@@ -220,8 +224,19 @@ fn clipped(text: &str) -> String {
     escape(&words::clip(text, MOST_CHARS))
 }
 
-/// Text that means nothing but itself: no markup, no mention, no reference to an issue.
+/// Text that means nothing but itself. Hosts look for mentions and issues in what is shown, so that an entity does not hide them: a
+/// blank of no width does.
 fn escape(text: &str) -> String {
+    entities(text).replace("&#64;", "@&#8203;").replace("&#35;", "#&#8203;")
+}
+
+/// Text as code, in a table or not. Nothing in it is looked at for mentions.
+fn code(text: &str) -> String {
+    format!("<code>{}</code>", entities(&words::clip(text, MOST_CHARS)))
+}
+
+/// Every character that could be markup as an entity.
+fn entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in plain(text).chars() {
         match c {
@@ -232,9 +247,4 @@ fn escape(text: &str) -> String {
         }
     }
     out
-}
-
-/// Text in a code span, in a table or not. Inside of `<code>` entities are read, and so nothing else is markup.
-fn code(text: &str) -> String {
-    format!("<code>{}</code>", escape(&words::clip(text, MOST_CHARS)))
 }

@@ -15,8 +15,8 @@ pub use github::github;
 pub use html::html;
 pub use json::json;
 pub use junit::junit;
-pub use markdown::markdown;
+pub use markdown::{MOST_BYTES as MARKDOWN_MOST_BYTES, markdown};
 pub use sarif::sarif;
-pub use text::{TextStyle, text};
+pub use text::{TextStyle, explain, explain_site, text};
 
 use crate::Audit;

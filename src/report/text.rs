@@ -1,15 +1,17 @@
 //! The report for people: a verdict card, one block per place that is over the budget, a line for each other one, totals.
 //!
-//! In: an [`Audit`]; and the source files it names, to show the lines, where they are readable. Out: text that fits the width. It
+//! In: what the gate judged; and the source files it names, to show the lines, where they are readable. Out: text that fits the width. It
 //! must never show a time of a run whose times mean nothing, and never more about the machine than the report's own paths.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anstyle::{AnsiColor, Style};
 
 use super::Audit;
 use super::words::{self, clip, facts, place_text, plain, rule_of, spread};
 use crate::audit::{Frame, Site, SiteStatus, Verdict, WaitKind, plural};
+use crate::gate::{Code, Finding, Judged, Severity};
+use crate::rules::Rule;
 
 /// How to write for the reader's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +35,57 @@ const MOST_LINES: usize = 20;
 
 /// The report as text, ending with a newline. The same audit, sources and style always give the same bytes.
 #[must_use]
-pub fn text(audit: &Audit, style: TextStyle) -> String {
-    let mut writer = Writer { out: String::new(), style, sources: HashMap::new(), explained: Vec::new() };
+pub fn text(judged: &Judged, style: TextStyle) -> String {
+    let audit = &judged.audit;
+    let mut writer = Writer::new(style);
     writer.card(audit);
-    writer.blocks(audit);
-    writer.others(audit);
+    writer.blocks(judged);
+    writer.findings(judged);
+    writer.others(judged);
     writer.totals(audit);
     writer.notes(audit);
     writer.out
+}
+
+/// A rule as text, for `syncaudit explain`, ending with a newline.
+#[must_use]
+pub fn explain(rule: &Rule, style: TextStyle) -> String {
+    let mut writer = Writer::new(style);
+    let title = writer.paint(BOLD, rule.id);
+    writer.paragraph(&format!("{title}: "), rule.id.len() + 2, rule.headline);
+    if !rule.is_general() {
+        let kinds: Vec<&str> = rule.kinds.iter().map(|kind| kind.id()).collect();
+        let more = format!("a case of {} (see `syncaudit explain {}`)", kinds.join(", "), kinds[0]);
+        writer.paragraph("", 0, &more);
+    }
+    for (title, text) in rule.parts() {
+        writer.line("");
+        let title = writer.paint(BOLD, title);
+        writer.line(&title);
+        writer.paragraph("  ", 2, text);
+    }
+    writer.out
+}
+
+/// A place as text, with what is known of it, for `syncaudit explain FINGERPRINT`; its rule is left out.
+#[must_use]
+pub fn explain_site(judged: &Judged, index: usize, style: TextStyle) -> String {
+    let mut writer = Writer::new(style);
+    let Some(site) = judged.audit.sites.get(index) else { return String::new() };
+    writer.explained.push(rule_of(site).id);
+    writer.block(judged, site, index);
+    let frames = if site.python.is_empty() { &site.native } else { &site.python };
+    if !frames.is_empty() {
+        writer.line("");
+        let title = writer.paint(BOLD, "stack, innermost first");
+        writer.line(&title);
+        for frame in frames {
+            let mark = if frame.user { "" } else { "  (library)" };
+            writer.line(&format!("  {}{mark}", plain(&words::frame_text(frame))));
+        }
+    }
+    // The block begins with an empty line, to stand off from what is above it.
+    writer.out.trim_start_matches('\n').to_owned()
 }
 
 struct Writer {
@@ -60,6 +105,10 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
 impl Writer {
+    fn new(style: TextStyle) -> Self {
+        Self { out: String::new(), style, sources: HashMap::new(), explained: Vec::new() }
+    }
+
     fn paint(&self, style: Style, text: &str) -> String {
         if self.style.color { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
@@ -108,10 +157,11 @@ impl Writer {
         }
     }
 
-    fn blocks(&mut self, audit: &Audit) {
-        let over = || audit.sites.iter().filter(|site| site.status == SiteStatus::OverBudget);
-        for site in over().take(MOST_BLOCKS) {
-            self.block(audit, site);
+    fn blocks(&mut self, judged: &Judged) {
+        let sites = judged.audit.sites.iter().enumerate();
+        let over = || sites.clone().filter(|(_, site)| site.status == SiteStatus::OverBudget);
+        for (index, site) in over().take(MOST_BLOCKS) {
+            self.block(judged, site, index);
         }
         let rest = over().count().saturating_sub(MOST_BLOCKS);
         if rest > 0 {
@@ -123,11 +173,21 @@ impl Writer {
         }
     }
 
-    fn block(&mut self, audit: &Audit, site: &Site) {
+    fn block(&mut self, judged: &Judged, site: &Site, index: usize) {
+        let audit = &judged.audit;
         let rule = rule_of(site);
+        let finding = judged.of_site(index);
+        let (style, severity) = match finding.map(|finding| finding.severity) {
+            Some(Severity::Error) => (RED, "error"),
+            Some(Severity::Warn) => (YELLOW, "warn"),
+            Some(Severity::Note) => (BLUE, "note"),
+            None if site.status == SiteStatus::OverBudget => (RED, "error"),
+            None => (BLUE, "note"),
+        };
         self.line("");
-        let label = format!("{}: ", self.paint(RED, &format!("error[{}]", site.kind.id())));
-        self.paragraph(&label, 9 + site.kind.id().len(), rule.headline);
+        let head = format!("{severity}[{}]", site.kind.id());
+        let label = format!("{}: ", self.paint(style, &head));
+        self.paragraph(&label, 2 + head.len(), rule.headline);
         let place = site.place().cloned();
         let excerpt = place.as_ref().and_then(|frame| self.excerpt(frame));
         let gutter = excerpt.as_ref().map_or(2, |(number, _)| number.len());
@@ -146,7 +206,8 @@ impl Writer {
             self.line(&format!("{:gutter$} {bar} {:indent$}{marks}", "", ""));
         }
         let equals = self.paint(BLUE, "=");
-        for (name, value) in facts(audit, site) {
+        let gate = finding.map(|finding| ("gate", format!("{}: {}", finding.code.id(), finding.message)));
+        for (name, value) in facts(audit, site).into_iter().chain(gate) {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), &value);
         }
@@ -174,10 +235,52 @@ impl Writer {
 
     /// Waits that are not judged: allowed ones and those of log steps one by one, those of warm-up and outside of steps (set-up has
     /// hundreds) by kind.
-    fn others(&mut self, audit: &Audit) {
+    /// What the gate found that no block is about.
+    fn findings(&mut self, judged: &Judged) {
+        let blocks = |index: usize| {
+            judged.audit.sites.get(index).is_some_and(|site| site.status == SiteStatus::OverBudget)
+        };
+        let rest: Vec<&Finding> = judged
+            .findings
+            .iter()
+            .filter(|finding| finding.code != Code::Inconclusive && !finding.site.is_some_and(blocks))
+            .collect();
+        if rest.is_empty() {
+            return;
+        }
+        self.line("");
+        let title = self.paint(BOLD, "the gate says:");
+        self.line(&title);
+        for finding in rest.iter().take(MOST_LINES) {
+            let place =
+                words::finding_place(judged, finding).map(|place| format!(" at {place}")).unwrap_or_default();
+            let reason = finding
+                .justification
+                .as_ref()
+                .map(|reason| format!(" (reason: {reason})"))
+                .unwrap_or_default();
+            let code = self.paint(DIM, finding.code.id());
+            let label = format!("  {} {code}", finding.severity.id());
+            let width = 3 + finding.severity.id().len() + finding.code.id().len();
+            self.paragraph(&format!("{label} "), width + 1, &format!("{}{reason}{place}", finding.message));
+        }
+        let more = rest.len().saturating_sub(MOST_LINES);
+        if more > 0 {
+            self.line(&format!("  ... and {}", plural(more as u64, "more finding", "more findings")));
+        }
+    }
+
+    fn others(&mut self, judged: &Judged) {
+        let audit = &judged.audit;
+        let said: BTreeSet<usize> = judged.findings.iter().filter_map(|finding| finding.site).collect();
         let mut lines: Vec<(SiteStatus, String)> = Vec::new();
         let mut by_kind: BTreeMap<(SiteStatus, WaitKind), Vec<&Site>> = BTreeMap::new();
-        for site in audit.sites.iter().filter(|site| site.status != SiteStatus::OverBudget) {
+        let rest = audit
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(index, site)| site.status != SiteStatus::OverBudget && !said.contains(index));
+        for (_, site) in rest {
             if matches!(site.status, SiteStatus::Warmup | SiteStatus::Outside) && !site.by_recorder {
                 by_kind.entry((site.status, site.kind)).or_default().push(site);
             } else {

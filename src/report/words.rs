@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::Audit;
 use crate::audit::{Frame, Site, plural};
 use crate::gate::{Finding, Judged};
+pub(super) use crate::rules::capital;
 use crate::rules::{self, Rule};
 
 /// In which kinds of steps the waits of a site are.
@@ -242,11 +243,6 @@ pub(super) fn plain(text: &str) -> String {
         c => c,
     };
     text.chars().map(harmless).collect()
-}
-
-pub(super) fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 pub(super) fn clip(text: &str, width: usize) -> String {

@@ -42,9 +42,9 @@ impl<'a> Facts<'a> {
         !self.site.ops.is_empty()
     }
 
-    /// No sign of a framework: no operator, no Python.
+    /// The program shows no sign of a framework, here or elsewhere.
     pub(super) fn is_bare(&self) -> bool {
-        self.site.ops.is_empty() && self.site.python.is_empty()
+        !self.site.framework
     }
 
     /// One of the calls is of this class.

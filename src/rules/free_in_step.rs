@@ -8,7 +8,7 @@ pub(super) static RULE: Rule = Rule {
     id: "free-in-step",
     kinds: &[WaitKind::MemoryManagement],
     headline: "device memory is freed during the step",
-    recognised: "cudaFree or cuMemFree in a program without a framework.",
+    recognised: "cudaFree or cuMemFree in a program without PyTorch.",
     cuda: "The memory is unmapped; the stream-ordered form (cuMemFreeAsync) is not used.",
     waits: "The driver waits until no work in flight can still use the memory.",
     see: "A buffer goes out of scope in the loop.",
@@ -37,6 +37,7 @@ mod tests {
             &RULE,
             &[
                 (call("cudaFree").ops(&["aten::empty"]), "allocator-retry"),
+                (call("cudaFree").in_framework(), "memory-management"),
                 (call("cudaFreeHost"), "pin-memory"),
                 (call("cudaFree").python(&[("/home/me/train.py", "train")]), "memory-management"),
             ],

@@ -6,6 +6,7 @@
 
 mod facts;
 mod general;
+mod pages;
 #[cfg(test)]
 mod sample;
 
@@ -39,6 +40,7 @@ mod timestep_lookup;
 mod varlen_length;
 
 pub use facts::Facts;
+pub use pages::pages;
 
 use crate::audit::{Site, WaitKind};
 
@@ -164,10 +166,10 @@ impl Rule {
         self.kinds.len() == 1 && self.kinds[0].id() == self.id
     }
 
-    /// How to fix it in the language that the site is in.
+    /// How to fix it in the program that the site is in.
     #[must_use]
     pub fn fix(&self, site: &Site) -> &'static str {
-        if site.ops.is_empty() && site.python.is_empty() { self.rust } else { self.pytorch }
+        if site.framework { self.pytorch } else { self.rust }
     }
 
     /// The parts of an explanation, in order, each with its title.
@@ -184,6 +186,12 @@ impl Rule {
             ("What the fix can break", self.breaks),
         ]
     }
+}
+
+/// With a capital at the beginning.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 #[cfg(test)]

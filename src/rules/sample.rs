@@ -14,6 +14,7 @@ pub(super) struct Sample {
     ranges: &'static [&'static str],
     python: &'static [(&'static str, &'static str)],
     by_recorder: bool,
+    in_framework: bool,
     per_step: usize,
 }
 
@@ -87,6 +88,12 @@ impl Sample {
         self
     }
 
+    /// Elsewhere in the program an operator runs.
+    pub(super) fn in_framework(mut self) -> Self {
+        self.in_framework = true;
+        self
+    }
+
     /// Made by the tool that records.
     pub(super) fn by_recorder(mut self) -> Self {
         self.by_recorder = true;
@@ -136,6 +143,10 @@ impl Sample {
                     });
                 }
                 now_ns += 200;
+            }
+            if self.in_framework {
+                thread.named_span(SpanKind::Op, "aten::mm", now_ns, now_ns + 5);
+                now_ns += 10;
             }
             thread.pop(now_ns);
             now_ns += 10;

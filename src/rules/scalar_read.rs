@@ -7,7 +7,7 @@ pub(super) static RULE: Rule = Rule {
     id: "scalar-read",
     kinds: &[WaitKind::DeviceToHostRead],
     headline: "a single value is read from the device",
-    recognised: "a read of one element (at most 16 bytes) under aten::item, or in a program without a framework.",
+    recognised: "a read of one element (at most 16 bytes) under aten::item, or in a program without PyTorch.",
     cuda: "One element is copied to the host and the stream is synchronised.",
     waits: "All work that was queued on the stream before the read has to end; until then the host queues \
         nothing. The cost is that work, not the few bytes.",
@@ -50,6 +50,7 @@ mod tests {
             &[
                 (read(4).ops(&["aten::nonzero"]), "mask-indexing"),
                 (read(4096), "device-to-host-read"),
+                (read(4).in_framework(), "device-to-host-read"),
                 (read(4).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]), "blocking-download"),
                 (read(4).python(&[("/home/me/train.py", "train")]), "device-to-host-read"),
             ],

@@ -9,7 +9,7 @@ pub(super) static RULE: Rule = Rule {
     kinds: &[WaitKind::HostToDeviceWrite],
     headline: "a host value is uploaded as a device scalar",
     recognised: "an upload of at most 16 bytes that is not from pinned memory, under aten::_to_copy (torch.tensor(x, \
-        device=...), new_tensor), or in a program without a framework.",
+        device=...), new_tensor), or in a program without PyTorch.",
     cuda: "A few bytes are copied from pageable memory and the stream is synchronised.",
     waits: "The source is an ordinary variable that is gone after the call, so the call only returns when the \
         copy was made, behind all earlier work of the stream.",
@@ -54,6 +54,7 @@ mod tests {
                     upload(8, MemoryKind::Pinned).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
                     "blocking-pinned-upload",
                 ),
+                (upload(8, MemoryKind::Pageable).in_framework(), "host-to-device-write"),
                 (
                     upload(4096, MemoryKind::Pageable).ops(&["aten::to", "aten::_to_copy", "aten::copy_"]),
                     "pageable-upload",

@@ -41,6 +41,10 @@ enum Chore {
         /// `costs` or `million`
         what: String,
     },
+    /// Write the pages of the rules, docs/rules/, anew
+    Docs,
+    /// Fetch the official SARIF schema, for the test that validates against it
+    SarifSchema,
     /// Fetch NVIDIA's libraries for the tests that use them; nothing is installed
     Vendor,
 }
@@ -60,6 +64,15 @@ fn main() -> ExitCode {
             &inputs.to_string(),
         ]),
         Chore::BenchProbe { what } => bench::probe(&what),
+        Chore::Docs => build::cargo(&[
+            "run",
+            "--quiet",
+            "--package=syncaudit",
+            "--example=rule_pages",
+            "--",
+            "docs/rules",
+        ]),
+        Chore::SarifSchema => build::succeed(Command::new("bash").arg("scripts/fetch-sarif-schema.sh")),
         Chore::Vendor => build::succeed(Command::new("bash").arg("scripts/fetch-vendor-libs.sh")),
     };
     match done {

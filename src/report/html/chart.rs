@@ -123,7 +123,7 @@ mod tests {
     fn ticks_are_round_and_few() {
         assert_eq!(super::ticks(1), [0, 1]);
         assert_eq!(super::ticks(7), [0, 2, 4, 6]);
-        assert_eq!(super::ticks(48), [0, 20, 40]);
+        assert_eq!(super::ticks(48), [0, 10, 20, 30, 40]);
         assert!(super::ticks(u64::MAX).len() <= 6);
     }
 }

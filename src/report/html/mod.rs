@@ -101,26 +101,33 @@ fn findings(page: &mut String, judged: &Judged) {
         return;
     }
     page.push_str("<section>\n<h2>Findings</h2>\n");
-    for (severity, title) in
-        [(Severity::Error, "errors"), (Severity::Warn, "warnings"), (Severity::Note, "notes")]
-    {
+    let mut helped = BTreeSet::new();
+    for (severity, one, many) in [
+        (Severity::Error, "error", "errors"),
+        (Severity::Warn, "warning", "warnings"),
+        (Severity::Note, "note", "notes"),
+    ] {
         let of: Vec<&Finding> =
             judged.findings.iter().filter(|finding| finding.severity == severity).collect();
         if of.is_empty() {
             continue;
         }
         let open = if severity == Severity::Note { "" } else { " open" };
-        let _ =
-            writeln!(page, "<details{open}><summary>{} {title}</summary>\n<ul class=\"findings\">", of.len());
+        let _ = writeln!(
+            page,
+            "<details{open}><summary>{}</summary>\n<ul class=\"findings\">",
+            plural(of.len() as u64, one, many)
+        );
         for finding in of {
-            item(page, judged, finding);
+            // What to do is said once per code.
+            item(page, judged, finding, helped.insert(finding.code));
         }
         page.push_str("</ul>\n</details>\n");
     }
     page.push_str("</section>\n");
 }
 
-fn item(page: &mut String, judged: &Judged, finding: &Finding) {
+fn item(page: &mut String, judged: &Judged, finding: &Finding, with_help: bool) {
     let place = finding_place(judged, finding).map(|place| format!("<code>{}</code>", escape(&place)));
     let place = match (place, finding.site) {
         (Some(place), Some(site)) => format!(" <a href=\"#site-{site}\" data-site=\"{site}\">{place}</a>"),
@@ -143,7 +150,7 @@ fn item(page: &mut String, judged: &Judged, finding: &Finding) {
         let owner = finding.owner.as_ref().map(|owner| format!(" ({})", escape(owner))).unwrap_or_default();
         let _ = write!(page, "<p class=\"quiet\">Accepted: {}{owner}</p>", escape(reason));
     }
-    if !finding.help.is_empty() {
+    if with_help && !finding.help.is_empty() {
         let _ = write!(page, "<p class=\"quiet\">{}</p>", escape(&finding.help));
     }
     page.push_str("</li>\n");
@@ -207,7 +214,7 @@ fn row(page: &mut String, judged: &Judged, index: usize, site: &Site, columns: u
         id = site.status.id(),
         place = escape(&place_text(site)),
         rule = site.rule,
-        range = if site.range.is_empty() {
+        range = if site.range.is_empty() || site.place().is_none() {
             String::new()
         } else {
             format!("<div class=\"quiet range\">{}</div>", escape(&site.range.join(" > ")))
