@@ -67,8 +67,8 @@ mod bench {
         println!("{:<12} {:>10} {:>10} {:>16}", "", "best ms", "median ms", "events/s (best)");
         row("import", written, || drop(syncaudit::load_path(&paths)));
         row("audit", written, || drop(audit(&trace, &options)));
-        row("text", written, || drop(text(&result, TextStyle::default())));
         let judged = Judged::by_budget(result.clone(), &options);
+        row("text", written, || drop(text(&judged, TextStyle::default())));
         row("json", written, || drop(json(&judged)));
     }
 

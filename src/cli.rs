@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use syncaudit::audit::{LogEvery, Pattern};
 use syncaudit::gate::Date;
+pub use syncaudit::report::Format;
 
 /// Finds every place where a training step makes the host wait for the GPU, names the line, and keeps it out.
 #[derive(Debug, Parser)]
@@ -65,8 +66,7 @@ pub enum Command {
     View(ViewArgs),
     /// Convert a trace for other tools (not in this version)
     Export(Later),
-    /// What a kind of wait is and how to fix it (not in this version)
-    Explain(Later),
+    Explain(ExplainArgs),
     Doctor(DoctorArgs),
     /// The program that `doctor` traces: one known wait.
     #[command(hide = true)]
@@ -337,6 +337,30 @@ pub struct DoctorArgs {
     pub output: OutputArgs,
 }
 
+/// What a kind of wait, an idiom, a code of the gate or a place of a trace is about, and what helps
+///
+/// What happens in CUDA, why the host waits, how to see it, how to fix it in PyTorch and in Rust, when to leave it, and what the fix can break.
+/// With the id of a place (its fingerprint, or the first digits of it) the place is shown too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit explain                             all words
+  syncaudit explain device-to-host-read         a kind of wait
+  syncaudit explain mask-indexing               an idiom
+  syncaudit explain new-wait                    a code of the gate
+  syncaudit explain 140073c79f76b8ca            a place of the latest trace
+  syncaudit explain 1400 trace.json.gz          a place of another trace")]
+pub struct ExplainArgs {
+    /// The kind, rule, code or fingerprint; without it all words are listed
+    #[arg(value_name = "WORD")]
+    pub word: Option<String>,
+    /// The trace that the fingerprint is of. [default: the latest one in .syncaudit]
+    #[arg(value_name = "TRACE")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub audit: AuditArgs,
+}
+
 /// Commands of the contract that this version does not have yet: everything is accepted, so that the answer is the
 /// same whatever was typed.
 #[derive(Debug, Args)]
@@ -388,7 +412,8 @@ pub struct AuditArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Report format, `text` or `json`; repeatable, each with its own file as FORMAT=FILE (`-` is stdout)
+    /// Report format: text, json, markdown, github, sarif, junit or html; repeatable, each with its own file as FORMAT=FILE
+    /// (`-` is stdout)
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub format: Vec<FormatRequest>,
 
@@ -404,15 +429,6 @@ pub struct FormatRequest {
     pub file: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Text,
-    Json,
-}
-
-/// Names that the contract has and this version does not write.
-const LATER_FORMATS: [&str; 5] = ["markdown", "sarif", "junit", "github", "html"];
-
 impl FromStr for FormatRequest {
     type Err = String;
 
@@ -422,14 +438,10 @@ impl FromStr for FormatRequest {
             Some((name, file)) => (name, Some(PathBuf::from(file))),
             None => (word, None),
         };
-        let format = match name {
-            "text" => Format::Text,
-            "json" => Format::Json,
-            later if LATER_FORMATS.contains(&later) => {
-                return Err(format!("`{later}` is not in this version; there are `text` and `json`"));
-            }
-            other => return Err(format!("`{other}` is no format; there are `text` and `json`")),
-        };
+        let format = Format::ALL.into_iter().find(|format| format.id() == name).ok_or_else(|| {
+            let names: Vec<&str> = Format::ALL.iter().map(|format| format.id()).collect();
+            format!("`{name}` is no format; there are {}", names.join(", "))
+        })?;
         Ok(FormatRequest { format, file })
     }
 }
@@ -536,12 +548,8 @@ mod tests {
 
     #[test]
     fn later_commands_accept_anything() {
-        for words in [&["explain", "a"][..], &["export", "t", "--to", "perfetto"]] {
-            assert!(matches!(
-                parse(words).expect("accepted").command,
-                Command::Explain(_) | Command::Export(_)
-            ));
-        }
+        let words = ["export", "t", "--to", "perfetto"];
+        assert!(matches!(parse(&words).expect("accepted").command, Command::Export(_)));
     }
 
     #[test]
@@ -579,10 +587,13 @@ mod tests {
     }
 
     #[test]
-    fn formats_of_later_versions_say_so() {
-        let error = "sarif=x".parse::<FormatRequest>().unwrap_err();
-        assert!(error.contains("not in this version"), "{error}");
+    fn every_format_is_known_and_others_are_refused_with_those_that_there_are() {
+        for format in Format::ALL {
+            let request = format!("{}=x", format.id()).parse();
+            assert_eq!(request, Ok(FormatRequest { format, file: Some("x".into()) }));
+        }
+        let error = "yaml".parse::<FormatRequest>().unwrap_err();
+        assert!(error.contains("sarif, junit, html"), "{error}");
         assert!("json=".parse::<FormatRequest>().is_err());
-        assert!("yaml".parse::<FormatRequest>().is_err());
     }
 }

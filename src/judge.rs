@@ -4,15 +4,15 @@
 
 use crate::cli::{AuditArgs, Format, Sink};
 use crate::run::record::{Record, StepOptions};
+use crate::staged::Staged;
 use crate::trouble::Trouble;
-use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use syncaudit::Audit;
 use syncaudit::audit::AuditOptions;
 use syncaudit::config::{self, Config};
 use syncaudit::gate::{self, Against, Baseline, Date, Judged, Severity};
-use syncaudit::report::{self, TextStyle};
+use syncaudit::report::TextStyle;
 
 /// Taken where nobody names another and it is there.
 const DEFAULT_CONFIG: &str = "syncaudit.toml";
@@ -149,7 +149,7 @@ pub struct Outputs {
 enum Destination {
     Stdout,
     Stderr,
-    File(PathBuf, File),
+    File(PathBuf, Staged),
 }
 
 impl Outputs {
@@ -159,9 +159,8 @@ impl Outputs {
                 Sink::Stdout => Destination::Stdout,
                 Sink::Stderr => Destination::Stderr,
                 Sink::File(path) => {
-                    // What is in it stays until there is something to put in its place.
-                    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-                    Destination::File(path.clone(), file.map_err(|error| not_written(&path, &error))?)
+                    let file = Staged::open(&path).map_err(|error| not_written(&path, &error))?;
+                    Destination::File(path, file)
                 }
             };
             Ok((format, destination))
@@ -182,11 +181,8 @@ impl Outputs {
                     let style = style_of(&io::stderr(), anstream::AutoStream::choice(&io::stderr()));
                     to_stream(&mut io::stderr().lock(), &render(style))?;
                 }
-                Destination::File(path, mut file) => {
-                    // A pipe or a device has no length to set.
-                    drop(file.set_len(0));
-                    file.write_all(render(TextStyle::default()).as_bytes())
-                        .map_err(|error| not_written(&path, &error))?;
+                Destination::File(path, file) => {
+                    file.write(&render(TextStyle::default())).map_err(|error| not_written(&path, &error))?;
                 }
             }
         }
@@ -225,8 +221,7 @@ fn style_of(stream: &(impl IsTerminal + std::os::fd::AsFd), choice: anstream::Co
 pub fn render(judged: &Judged, format: Format, style: TextStyle, brief: bool) -> String {
     match format {
         Format::Text if brief => verdict_only(judged),
-        Format::Text => report::text(&judged.audit, style),
-        Format::Json => report::json(judged),
+        format => format.render(judged, style),
     }
 }
 

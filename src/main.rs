@@ -10,6 +10,7 @@ mod judge;
 mod progress;
 mod run;
 mod show;
+mod staged;
 mod trouble;
 
 use clap::Parser;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         Command::Init(args) => commands::init(&args),
         Command::View(args) => show::view(args),
         Command::Export(_) => later("export"),
-        Command::Explain(_) => later("explain"),
+        Command::Explain(args) => commands::explain(&args),
     };
     ExitCode::from(result.unwrap_or_else(|trouble| {
         say(&format!("error: {trouble}"));

@@ -9,6 +9,7 @@ use std::env;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use syncaudit::audit::AuditOptions;
+use syncaudit::gate::Judged;
 use syncaudit::report::{self, TextStyle};
 use syncaudit::view::follow::Follower;
 use syncaudit::view::keys::Keymap;
@@ -24,7 +25,10 @@ pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
     let variable = |name: &str| env::var(name).ok();
     if !io::stdout().is_terminal() || variable("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         say("stdout is no terminal that the timeline could be drawn on; here is the report instead");
-        judge::to_stream(&mut io::stdout().lock(), &report::text(&audit, TextStyle::default()))?;
+        judge::to_stream(
+            &mut io::stdout().lock(),
+            &report::text(&Judged::by_budget(audit, &options), TextStyle::default()),
+        )?;
         return Ok(exit::PASS);
     }
     let screen = terminal::screen().map_err(|error| no_terminal(&error))?;

@@ -405,8 +405,8 @@ fn reports_of_the_same_trace_are_the_same_bytes_and_show_no_time_of_an_emulated_
     let judged = |audit: &Audit| Judged::by_budget(audit.clone(), &AuditOptions::default());
     let report = json(&judged(&first));
     assert_eq!(report, json(&judged(&second)));
-    let shown = text(&first, TextStyle::default());
-    assert_eq!(shown, text(&second, TextStyle::default()));
+    let shown = text(&judged(&first), TextStyle::default());
+    assert_eq!(shown, text(&judged(&second), TextStyle::default()));
     if std::env::var_os("SYNCAUDIT_SHOW").is_some() {
         println!("{shown}\n{report}");
     }
@@ -436,7 +436,7 @@ fn names_of_the_program_cannot_write_to_the_terminal_and_lines_fit() {
     });
     let audit = audit(&path);
     for width in [40, 60, 100, 200] {
-        let shown = text(&audit, TextStyle { color: false, width });
+        let shown = text(&Judged::from(audit.clone()), TextStyle { color: false, width });
         assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
         assert_eq!(shown.lines().filter(|line| line.starts_with("verdict:")).count(), 1);
         // A place stays on one line, to be clicked on, and a word that is longer than the line is kept whole. Nothing else

@@ -192,7 +192,7 @@ proptest! {
         let judged = |audit: &syncaudit::Audit| json(&Judged::by_budget(audit.clone(), &options));
         prop_assert_eq!(judged(&result), judged(&audit(&trace, &options)));
         let style = TextStyle { color: width % 2 == 0, width };
-        prop_assert!(text(&result, style).ends_with('\n'));
+        prop_assert!(text(&result.clone().into(), style).ends_with('\n'));
     }
 }
 

@@ -38,7 +38,9 @@ pub fn explain(args: &ExplainArgs) -> Result<u8, Trouble> {
 }
 
 fn is_fingerprint(word: &str) -> bool {
-    word.len() >= LEAST_DIGITS && word.len() <= 16 && word.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    word.len() >= LEAST_DIGITS
+        && word.len() <= 16
+        && word.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// The known word that is closest, of rules, kinds and codes.
@@ -85,7 +87,8 @@ fn place(args: &ExplainArgs, word: &str) -> Result<u8, Trouble> {
     let options = settings.options(&args.audit, judge::recorded_steps(&traces).as_ref());
     let judged = settings.judge(vec![audit::audit(&load(&traces)?, &options)], &options)?;
     let sites = &judged.audit.sites;
-    let found: Vec<usize> = (0..sites.len()).filter(|&site| sites[site].fingerprint.starts_with(word)).collect();
+    let found: Vec<usize> =
+        (0..sites.len()).filter(|&site| sites[site].fingerprint.starts_with(word)).collect();
     let shown = traces[0].display();
     match found[..] {
         [site] => {

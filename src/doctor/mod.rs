@@ -70,6 +70,15 @@ impl Check {
 }
 
 pub fn doctor(args: DoctorArgs) -> Result<u8, Trouble> {
+    if let Some(other) =
+        args.output.format.iter().find(|asked| !matches!(asked.format, Format::Text | Format::Json))
+    {
+        return Err(Trouble::new(
+            format!("write what works as {}", other.format.id()),
+            "`doctor` has no findings to show in that format",
+            "take --format text or --format json",
+        ));
+    }
     let outputs = outputs(&args.output, Sink::Stdout)?;
     let driver = Driver::look();
     let (device, _) = device::choose(args.device, &driver)?;
@@ -81,8 +90,8 @@ pub fn doctor(args: DoctorArgs) -> Result<u8, Trouble> {
     checks.extend(control::checks(args.device, cupti.as_deref()));
     let works = checks.iter().all(|check| check.status != Status::Problem);
     outputs.write(|format, style| match format {
-        Format::Text => text(&checks, device, works, style),
         Format::Json => json(&checks, device, works),
+        _ => text(&checks, device, works, style),
     })?;
     Ok(if works { exit::PASS } else { exit::INCONCLUSIVE })
 }

@@ -64,6 +64,13 @@ pub struct Judged {
     pub with_baseline: bool,
 }
 
+impl From<Audit> for Judged {
+    /// An audit as it is: the verdict is that of its budget, and there are no findings.
+    fn from(audit: Audit) -> Self {
+        Self { audit, findings: Vec::new(), with_baseline: false }
+    }
+}
+
 impl Judged {
     /// An audit judged by its budget alone.
     #[must_use]

@@ -20,3 +20,49 @@ pub use sarif::sarif;
 pub use text::{TextStyle, explain, explain_site, text};
 
 use crate::Audit;
+use crate::gate::Judged;
+
+/// The formats of reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+    Markdown,
+    Github,
+    Sarif,
+    Junit,
+    Html,
+}
+
+impl Format {
+    pub const ALL: [Self; 7] =
+        [Self::Text, Self::Json, Self::Markdown, Self::Github, Self::Sarif, Self::Junit, Self::Html];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Markdown => "markdown",
+            Self::Github => "github",
+            Self::Sarif => "sarif",
+            Self::Junit => "junit",
+            Self::Html => "html",
+        }
+    }
+
+    /// The report in this format. The same input gives the same bytes; only text has a style.
+    #[must_use]
+    pub fn render(self, judged: &Judged, style: TextStyle) -> String {
+        match self {
+            Self::Text => text(judged, style),
+            Self::Json => json(judged),
+            Self::Markdown => markdown(judged),
+            Self::Github => github(judged),
+            Self::Sarif => sarif(judged),
+            Self::Junit => junit(judged),
+            Self::Html => html(judged),
+        }
+    }
+}

@@ -11,7 +11,7 @@ pub(super) use crate::rules::capital;
 use crate::rules::{self, Rule};
 
 /// In which kinds of steps the waits of a site are.
-pub(super) fn spread(site: &Site) -> String {
+pub(crate) fn spread(site: &Site) -> String {
     let mut parts: Vec<String> = [
         (site.ordinary_waits, "in ordinary steps, within the budget"),
         (site.log_waits, "on log steps"),
@@ -30,7 +30,7 @@ pub(super) fn spread(site: &Site) -> String {
     parts.join(", ")
 }
 
-pub(super) fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
+pub(crate) fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if !site.range.is_empty() {
         facts.push(("range", site.range.join(" > ")));
@@ -95,7 +95,7 @@ pub(super) fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
 }
 
 /// The user's functions from the place outwards, a few of them.
-pub(super) fn callers(site: &Site) -> String {
+pub(crate) fn callers(site: &Site) -> String {
     let frames = if site.python.iter().any(|frame| frame.user) { &site.python } else { &site.native };
     let place = site.place();
     let from = frames.iter().position(|frame| Some(frame) == place).map_or(0, |at| at + 1);
@@ -112,7 +112,7 @@ pub(super) fn callers(site: &Site) -> String {
     names.join(" < ")
 }
 
-pub(super) fn place_text(site: &Site) -> String {
+pub(crate) fn place_text(site: &Site) -> String {
     let Some(frame) = site.place() else {
         return match (site.range.is_empty(), &site.op) {
             (false, _) => format!("range {}", site.range.join(" > ")),
@@ -127,7 +127,7 @@ pub(super) fn place_text(site: &Site) -> String {
 }
 
 /// `src/train.rs:88 in train::step`, or what there is of it.
-pub(super) fn frame_text(frame: &Frame) -> String {
+pub(crate) fn frame_text(frame: &Frame) -> String {
     let inside = if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
     match (frame.file.is_empty(), frame.line) {
         (true, _) => format!(
@@ -141,7 +141,7 @@ pub(super) fn frame_text(frame: &Frame) -> String {
 }
 
 /// Where a finding is: its site's place, else its own; `None` for what is about no place.
-pub(super) fn finding_place(judged: &Judged, finding: &Finding) -> Option<String> {
+pub(crate) fn finding_place(judged: &Judged, finding: &Finding) -> Option<String> {
     match (site_of(judged, finding), &finding.place, &finding.written) {
         (Some(site), ..) => Some(place_text(site)),
         (None, Some(frame), _) => Some(frame_text(frame)),
@@ -151,7 +151,7 @@ pub(super) fn finding_place(judged: &Judged, finding: &Finding) -> Option<String
 }
 
 /// File and line to point at. A place without a line is none, nor is one whose path is not below the sources.
-pub(super) fn finding_line(judged: &Judged, finding: &Finding) -> Option<(String, u32)> {
+pub(crate) fn finding_line(judged: &Judged, finding: &Finding) -> Option<(String, u32)> {
     let frame = site_of(judged, finding).and_then(Site::place).or(finding.place.as_ref());
     let of_frame = frame
         .filter(|frame| frame.line > 0 && !frame.file.is_empty())
@@ -163,17 +163,17 @@ pub(super) fn finding_line(judged: &Judged, finding: &Finding) -> Option<(String
 }
 
 /// The site that a finding is about.
-pub(super) fn site_of<'j>(judged: &'j Judged, finding: &Finding) -> Option<&'j Site> {
+pub(crate) fn site_of<'j>(judged: &'j Judged, finding: &Finding) -> Option<&'j Site> {
     judged.audit.sites.get(finding.site?)
 }
 
 /// The rule of a site.
-pub(super) fn rule_of(site: &Site) -> &'static Rule {
+pub(crate) fn rule_of(site: &Site) -> &'static Rule {
     rules::find(site.rule).unwrap_or_else(|| rules::general(site.kind))
 }
 
 /// `10 (7 ordinary, 2 warm-up, 1 log)`.
-pub(super) fn steps_text(audit: &Audit) -> String {
+pub(crate) fn steps_text(audit: &Audit) -> String {
     let counts = &audit.step_counts;
     let parts: Vec<String> = [
         (counts.ordinary, "ordinary"),
@@ -189,7 +189,7 @@ pub(super) fn steps_text(audit: &Audit) -> String {
 }
 
 /// The sums over all waits, as (name, value).
-pub(super) fn totals(audit: &Audit) -> Vec<(&'static str, String)> {
+pub(crate) fn totals(audit: &Audit) -> Vec<(&'static str, String)> {
     let totals = &audit.totals;
     let mut rows = vec![
         ("waits", format!("{}, made of {}", totals.waits, plural(totals.calls, "call", "calls"))),
@@ -229,13 +229,13 @@ pub(super) fn totals(audit: &Audit) -> Vec<(&'static str, String)> {
 }
 
 /// What the reader of an emulated run must know.
-pub(super) const EMULATED: &str = "no GPU was there: no time is shown. Waits are recognised by the documented behaviour of each call; what \
+pub(crate) const EMULATED: &str = "no GPU was there: no time is shown. Waits are recognised by the documented behaviour of each call; what \
      only a real driver does (allocations that happen to block, full launch queues, work done inside of \
      libraries that need a GPU) can't be seen";
 
 /// Names in a trace are the program's, and a terminal obeys control characters: none of them gets through, nor those that
 /// turn the direction of writing.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => ' ',
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
@@ -245,7 +245,7 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-pub(super) fn clip(text: &str, width: usize) -> String {
+pub(crate) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -254,11 +254,11 @@ pub(super) fn clip(text: &str, width: usize) -> String {
     clipped
 }
 
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -272,7 +272,7 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-pub(super) fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let value = ns as f64;
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crate::audit::Frame;
-use crate::report::text::{plain, read_lines};
+use crate::report::text::read_lines;
+use crate::report::words::plain;
 
 /// The files read so far; `None` for those that can't be.
 #[derive(Debug, Default)]

@@ -266,7 +266,10 @@ impl App {
         self.order_steps();
         self.lay_out_rows();
         let width = usize::from(self.screen.0.max(20)) - 2;
-        let text = crate::report::text(&self.rec.audit, crate::report::TextStyle { color: false, width });
+        let text = crate::report::text(
+            &self.rec.audit.clone().into(),
+            crate::report::TextStyle { color: false, width },
+        );
         self.report = text.lines().map(str::to_owned).collect();
     }
 
@@ -1121,7 +1124,7 @@ impl App {
                 self.sites_shown.sort_by_key(|&site| std::cmp::Reverse(sites[site].blocked_ns));
             }
             SiteOrder::Place => {
-                self.sites_shown.sort_by_cached_key(|&site| crate::report::text::place_text(&sites[site]))
+                self.sites_shown.sort_by_cached_key(|&site| crate::report::words::place_text(&sites[site]))
             }
         }
         self.site_row = self.site_row.min(self.sites_shown.len().saturating_sub(1));
@@ -1230,7 +1233,7 @@ fn describe(site: &Site) -> String {
     let frames = site.python.iter().chain(&site.native).filter(|frame| frame.user);
     let frames: Vec<String> = frames.map(|frame| format!("{} {}", frame.file, frame.function)).collect();
     [
-        crate::report::text::place_text(site),
+        crate::report::words::place_text(site),
         site.kind.id().to_owned(),
         site.status.id().to_owned(),
         site.range.join(" > "),

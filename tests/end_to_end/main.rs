@@ -3,6 +3,7 @@
 //! One test binary, one module per question. See [`support`] for how the programs come to be.
 
 mod doctor;
+mod formats;
 mod gate;
 mod reading;
 mod recording;

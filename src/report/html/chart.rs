@@ -44,9 +44,9 @@ pub(super) fn steps(page: &mut String, audit: &Audit) {
             bars.len()
         );
     }
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Waits per step\">\n"
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Waits per step\">"
     );
     let plot = HEIGHT - BOTTOM - TOP;
     let y = |waits: u64| TOP + plot * (1.0 - waits as f64 / most as f64);

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::{paragraph, put_lines, rule_of};
 use crate::model::{CallEffect, MemoryKind, OPEN};
-use crate::report::text::{bytes, duration, place_text};
+use crate::report::words::{bytes, duration, place_text};
 use crate::view::recording::{LaneKind, op_words};
 use crate::view::state::{App, Item};
 use crate::view::theme::{Theme, letter};

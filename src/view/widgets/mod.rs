@@ -24,7 +24,7 @@ use ratatui::text::{Line, Span};
 
 use super::state::{App, Mode, View};
 use super::theme::Theme;
-use crate::report::text::plain;
+use crate::report::words::plain;
 
 /// Draws the whole screen.
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
@@ -139,7 +139,7 @@ fn sparkline(theme: Theme, per_step: &[u64], width: usize) -> String {
 
 /// Where a site is, shortened from the left to fit: the line at the end says most.
 fn short_place(theme: Theme, site: &crate::audit::Site, width: u16) -> String {
-    let text = plain(&crate::report::text::place_text(site));
+    let text = plain(&crate::report::words::place_text(site));
     let (length, width) = (text.chars().count(), usize::from(width));
     // The function goes first, then folders.
     let head = text.split(" in ").next().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 
 use super::{list_top, put, put_clipped, sparkline};
 use crate::audit::StepKind;
-use crate::report::text::{duration, number};
+use crate::report::words::{duration, number};
 use crate::view::state::App;
 use crate::view::theme::Theme;
 

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{put, step_strip};
-use crate::report::text::duration;
+use crate::report::words::duration;
 use crate::view::state::App;
 use crate::view::theme::Theme;
 

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::{list_top, paragraph, put, put_clipped, put_lines, rule_of, sites, sparkline};
 use crate::audit::{Frame, plural};
-use crate::report::text::{bytes, duration, place_text};
+use crate::report::words::{bytes, duration, place_text};
 use crate::view::state::App;
 use crate::view::theme::{Theme, letter};
 

@@ -6,7 +6,7 @@ use ratatui::style::Modifier;
 
 use super::{list_top, put, put_clipped, short_place, sparkline};
 use crate::audit::StepKind;
-use crate::report::text::{duration, number};
+use crate::report::words::{duration, number};
 use crate::view::state::{App, SiteOrder};
 use crate::view::theme::{Theme, letter};
 

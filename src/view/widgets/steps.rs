@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 
 use super::{list_top, put, put_clipped};
 use crate::audit::{Step, StepKind, WaitKind};
-use crate::report::text::duration;
+use crate::report::words::duration;
 use crate::view::recording::Recording;
 use crate::view::state::{App, StepOrder};
 use crate::view::theme::{Theme, letter};
