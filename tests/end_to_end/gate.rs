@@ -1,7 +1,7 @@
 //! The gate as a team has it: a baseline in the repository, and a check on every change. The reference trainer stands for the program, its
 //! `--waits` switches for the changes.
 
-use crate::support::{Outcome, Place, built, json};
+use crate::support::{Outcome, Place, built, json, program_with};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -260,4 +260,45 @@ fn help_of_the_commands_of_the_gate_names_their_exit_statuses() {
         assert_eq!(outcome.status, 0);
         assert!(outcome.text().contains("Examples:"), "{command}");
     }
+}
+
+#[test]
+fn fingerprints_of_a_compiled_program_survive_moved_code_and_an_added_wait_is_one_new_one() {
+    let place = Place::new();
+    // One name for all of them: a program that was built anew is the same program.
+    for (name, flags) in [("before", &[][..]), ("moved", &["-DMOVED"]), ("added", &["-DMOVED", "-DADDED"])] {
+        let built = program_with("moving", &format!("moving-{name}"), flags);
+        std::fs::copy(built, place.path().join("moving")).expect("copied");
+        place.run(&["--trace", name, "--report-only"], &[OsStr::new("./moving"), OsStr::new("6")]);
+        // The lines are looked up in the program as it is now.
+        let (outcome, _) = check(&place, &[name, "--report-only"]);
+        assert_eq!(outcome.status, 0);
+        std::fs::rename(place.path().join("check.json"), place.path().join(format!("{name}.json"))).unwrap();
+        if name == "before" {
+            assert_eq!(place.syncaudit(["baseline", name, "-o", "known"]).status, 0);
+        } else {
+            let (outcome, report) = check(&place, &[name, "--baseline", "known"]);
+            let new = if name == "added" { vec!["new-wait"] } else { vec![] };
+            assert_eq!(codes(&report, "error"), new, "{:#}", report["findings"]);
+            assert_eq!(codes(&report, "note"), ["known-wait"; 3]);
+            assert_eq!(outcome.status, i32::from(name == "added"));
+        }
+    }
+    let of = |name: &str| -> (BTreeSet<String>, Vec<u64>) {
+        let report = json(&place.path().join(format!("{name}.json")));
+        let sites: Vec<Value> = report["sites"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|site| site["ordinary_waits"] != 0)
+            .cloned()
+            .collect();
+        let mut lines: Vec<u64> = sites.iter().filter_map(|site| site["place"]["line"].as_u64()).collect();
+        lines.sort_unstable();
+        (sites.iter().map(|site| site["fingerprint"].as_str().unwrap().to_owned()).collect(), lines)
+    };
+    let ((before, lines), (moved, moved_lines)) = (of("before"), of("moved"));
+    assert_eq!(before.len(), 3, "two waits in one function stay two");
+    assert_eq!(before, moved);
+    assert_ne!(lines, moved_lines, "the code did move");
 }
