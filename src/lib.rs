@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod config;
 pub mod exit;
+pub mod export;
 pub mod gate;
 pub mod import;
 pub mod model;

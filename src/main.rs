@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => commands::diff(&args),
         Command::Init(args) => commands::init(&args),
         Command::View(args) => show::view(args),
-        Command::Export(_) => later("export"),
+        Command::Export(args) => show::export(args),
         Command::Explain(args) => commands::explain(&args),
     };
     ExitCode::from(result.unwrap_or_else(|trouble| {
@@ -52,14 +52,6 @@ fn main() -> ExitCode {
 /// One line of talk. Nobody may be listening (a closed terminal), and that is no reason to stop.
 fn say(line: &str) {
     drop(writeln!(anstream::stderr(), "syncaudit: {line}"));
-}
-
-fn later(command: &str) -> Result<u8, Trouble> {
-    Err(Trouble::new(
-        format!("do `{command}`"),
-        "it is not in this version",
-        "use `run`, `report`, `check`, `baseline`, `diff` or `doctor`",
-    ))
 }
 
 fn outputs(args: &OutputArgs, unasked: Sink) -> Result<Outputs, Trouble> {

@@ -188,7 +188,7 @@ fn it_opens_on_the_worst_ordinary_step_with_the_line_and_the_fix() {
     for part in ["7: 2 waits (over)", "D device-sync", "held the host 1.0 ms", "train.py:40 in debug"] {
         assert!(text.contains(part), "no '{part}' in\n{text}");
     }
-    let site = &app.rec.audit.sites[app.current_site().expect("the cursor is on a wait")];
+    let site = &app.rec.judged.audit.sites[app.current_site().expect("the cursor is on a wait")];
     let rule = syncaudit::rules::find(site.rule).expect("each site has its rule");
     let begin: Vec<&str> = rule.fix(site).split(' ').take(4).collect();
     assert!(text.contains(&format!("fix  {}", begin.join(" "))), "{text}");
@@ -216,7 +216,7 @@ fn w_goes_through_every_wait_and_says_when_there_is_no_more() {
     let mut app = app_of(training(false, 1), (100, 30));
     press(&mut app, "g");
     let mut seen: std::collections::BTreeSet<usize> = app.selected_wait().into_iter().collect();
-    for _ in 0..app.rec.audit.waits.len() {
+    for _ in 0..app.rec.judged.audit.waits.len() {
         press(&mut app, "w");
         seen.insert(app.selected_wait().expect("a wait is selected"));
     }
@@ -239,7 +239,7 @@ fn at_every_zoom_each_wait_of_the_window_has_a_character() {
             let (label, width) = (app.label_width(), app.plot_width());
             let y =
                 (0..24).find(|&y| row_text(&drawn, y, label).ends_with("waits ")).expect("a row of waits");
-            for wait in &app.rec.audit.waits {
+            for wait in &app.rec.judged.audit.waits {
                 let position = app.rec.axis.position(wait.start_ns);
                 let Some(column) = app.window.column_of(position, width) else { continue };
                 let sign = drawn[(label + column, y)].symbol();
@@ -342,7 +342,7 @@ fn sites_are_filtered_and_ordered() {
 fn a_site_is_copied_by_its_fingerprint() {
     let mut app = app_of(training(false, 1), (100, 30));
     let site = app.current_site().expect("the cursor is on a wait");
-    let fingerprint = app.rec.audit.sites[site].fingerprint.clone();
+    let fingerprint = app.rec.judged.audit.sites[site].fingerprint.clone();
     assert_eq!(press(&mut app, "y"), Some(Effect::Copy(fingerprint)));
     assert_eq!(press(&mut app, "q"), Some(Effect::Quit));
 }
@@ -375,14 +375,14 @@ fn help_lists_what_works_here_and_is_searched_by_typing() {
 fn a_trace_that_grows_keeps_the_place_of_the_user() {
     let mut app = app_of(training(false, 1), (100, 30));
     press(&mut app, "[ enter");
-    let fingerprint = app.rec.audit.sites[app.site].fingerprint.clone();
-    let (window, wait) = (app.window, app.wait.map(|wait| app.rec.audit.waits[wait].start_ns));
+    let fingerprint = app.rec.judged.audit.sites[app.site].fingerprint.clone();
+    let (window, wait) = (app.window, app.wait.map(|wait| app.rec.judged.audit.waits[wait].start_ns));
     let grown = training(false, 2);
     let grown_audit = audit(&grown, &AuditOptions::default());
     app.update(Recording::new(grown, grown_audit));
-    assert_eq!(app.rec.audit.sites[app.site].fingerprint, fingerprint);
+    assert_eq!(app.rec.judged.audit.sites[app.site].fingerprint, fingerprint);
     assert_eq!((app.view, app.window), (View::Site, window));
-    assert_eq!(app.wait.map(|wait| app.rec.audit.waits[wait].start_ns), wait);
+    assert_eq!(app.wait.map(|wait| app.rec.judged.audit.waits[wait].start_ns), wait);
 }
 
 #[test]

@@ -77,15 +77,14 @@ impl Drop for Follower {
     }
 }
 
-/// Bytes of the event logs at a path.
+/// How much there is at a path: records of event logs, else bytes.
 fn size(path: &Path) -> u64 {
-    let Ok(metadata) = std::fs::metadata(path) else { return 0 };
-    if !metadata.is_dir() {
-        return metadata.len();
+    let of_file = |path: &Path| match path.extension() {
+        Some(ending) if ending == "salog" => syncaudit_eventlog::committed_bytes(path).unwrap_or(0),
+        _ => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+    };
+    if !path.is_dir() {
+        return of_file(path);
     }
-    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
-    files
-        .filter(|entry| entry.path().extension().is_some_and(|ending| ending == "salog"))
-        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
-        .sum()
+    std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| of_file(&entry.path())).sum()
 }

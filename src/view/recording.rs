@@ -1,20 +1,21 @@
 //! What is looked at: a trace, its audit, and what is looked up in them all the time.
 //!
-//! In: a [`Trace`] and its [`Audit`]. Out: lanes (host threads, device streams) with the rows in them, waits in order, and what
+//! In: a [`Trace`] and its audit, held against budget and baseline. Out: lanes (host threads, device streams) with the rows in them, waits in order, and what
 //! a wait waited for. Everything is an index into the trace; nothing here decides what a wait or a step is.
 
 use rustc_hash::FxHashMap as HashMap;
 
 use super::axis::Axis;
 use super::lod::WaitRow;
-use crate::audit::{Audit, Calls, Step, StepKind, Wait};
+use crate::audit::{Calls, Step, StepKind, Wait};
+use crate::gate::Judged;
 use crate::model::{ApiClass, CopyDirection, DeviceOp, DeviceOpKind, OPEN, Process, SpanKind, Thread, Trace};
 
 /// A trace with its audit, ready to be shown.
 #[derive(Debug)]
 pub struct Recording {
     pub trace: Trace,
-    pub audit: Audit,
+    pub judged: Judged,
     pub axis: Axis,
     pub lanes: Vec<Lane>,
     /// All waits by start.
@@ -65,9 +66,11 @@ pub struct Cause {
 }
 
 impl Recording {
-    /// Gets a trace and its audit ready.
+    /// Gets a trace and what was made of it ready.
     #[must_use]
-    pub fn new(trace: Trace, audit: Audit) -> Self {
+    pub fn new(trace: Trace, judged: impl Into<Judged>) -> Self {
+        let judged: Judged = judged.into();
+        let audit = &judged.audit;
         let axis = Axis::new(&trace);
         let wait_end_ns: Vec<u64> = audit.waits.iter().map(|wait| end_of(&trace, wait)).collect();
         let mut by_start: Vec<u32> = (0..u32::try_from(audit.waits.len()).unwrap_or(u32::MAX)).collect();
@@ -118,7 +121,7 @@ impl Recording {
         }
         Self {
             trace,
-            audit,
+            judged,
             axis,
             lanes,
             by_start,
@@ -145,7 +148,7 @@ impl Recording {
     /// The lane of a wait.
     #[must_use]
     pub fn lane_of_wait(&self, wait: usize) -> Option<usize> {
-        let wait = &self.audit.waits[wait];
+        let wait = &self.judged.audit.waits[wait];
         self.lane_of_thread.get(&(wait.process, wait.thread)).copied()
     }
 
@@ -165,7 +168,7 @@ impl Recording {
     /// What a wait waited for: its own copy, else the device work that it could depend on and that ended last before it did.
     #[must_use]
     pub fn cause(&self, wait: usize) -> Option<Cause> {
-        let (wait, end_ns) = (&self.audit.waits[wait], self.wait_end_ns(wait));
+        let (wait, end_ns) = (&self.judged.audit.waits[wait], self.wait_end_ns(wait));
         let thread = self.thread_of(wait)?;
         let correlated = self.by_correlation.get(wait.process as usize)?;
         for call in calls_of(wait).filter_map(|call| thread.calls.get(call as usize)) {
@@ -204,13 +207,14 @@ impl Recording {
             StepKind::Warmup => 0,
         };
         let key = |step: &Step| (order(step.kind), step.over_budget, step.waits, step.blocked_ns);
-        (0..self.audit.steps.len()).rev().max_by_key(|&index| key(&self.audit.steps[index]))
+        (0..self.judged.audit.steps.len()).rev().max_by_key(|&index| key(&self.judged.audit.steps[index]))
     }
 
     /// The most expensive wait of a step; where there are no times, the first one at the worst place.
     #[must_use]
     pub fn worst_wait(&self, step: usize) -> Option<usize> {
-        let waits = self.audit.waits.iter().enumerate().filter(|(_, wait)| wait.step == Some(step as u32));
+        let waits =
+            self.judged.audit.waits.iter().enumerate().filter(|(_, wait)| wait.step == Some(step as u32));
         waits
             .max_by_key(|(_, wait)| {
                 (wait.blocked_ns, std::cmp::Reverse(wait.site), std::cmp::Reverse(wait.start_ns))
@@ -222,15 +226,15 @@ impl Recording {
     #[must_use]
     pub fn step_at(&self, process: u32, time_ns: u64) -> Option<usize> {
         let of_process = self.steps_of(process);
-        let at = self.audit.steps[of_process.clone()].partition_point(|step| step.start_ns <= time_ns);
+        let at = self.judged.audit.steps[of_process.clone()].partition_point(|step| step.start_ns <= time_ns);
         let index = of_process.start + at.checked_sub(1)?;
-        (self.audit.steps[index].end_ns > time_ns).then_some(index)
+        (self.judged.audit.steps[index].end_ns > time_ns).then_some(index)
     }
 
     /// The steps of a process, which are in a row and in order of time.
     #[must_use]
     pub fn steps_of(&self, process: u32) -> std::ops::Range<usize> {
-        let steps = &self.audit.steps;
+        let steps = &self.judged.audit.steps;
         steps.partition_point(|step| step.process < process)
             ..steps.partition_point(|step| step.process <= process)
     }
@@ -238,7 +242,7 @@ impl Recording {
     /// `rank 3`, or the name and number of the process.
     #[must_use]
     pub fn process_name(&self, process: u32) -> String {
-        let Some(row) = self.audit.processes.get(process as usize) else { return String::new() };
+        let Some(row) = self.judged.audit.processes.get(process as usize) else { return String::new() };
         match (row.rank, row.name.is_empty()) {
             (Some(rank), _) => format!("rank {rank}"),
             (None, true) => format!("process {}", row.pid),
@@ -250,7 +254,7 @@ impl Recording {
     /// `None` where that is not known: no device work that the step's calls link to, or times that mean nothing.
     #[must_use]
     pub fn run_ahead_ns(&self) -> Vec<Option<u64>> {
-        let steps = &self.audit.steps;
+        let steps = &self.judged.audit.steps;
         let mut ahead: Vec<Option<u64>> = vec![None; steps.len()];
         if !self.axis.measured() {
             return ahead;

@@ -59,6 +59,7 @@ impl Query {
         let names = (0..count).map(|id| has(rec.trace.str(StrId(id)))).collect();
         let apis = rec.trace.apis.iter().map(|api| has(&api.name)).collect();
         let sites = rec
+            .judged
             .audit
             .sites
             .iter()
@@ -92,7 +93,7 @@ impl Query {
         let any = |flags: &[bool]| flags.contains(&true);
         if any(&self.sites) {
             hits.waits =
-                rec.audit.waits.iter().filter(|wait| self.has_site(wait.site as usize)).count() as u64;
+                rec.judged.audit.waits.iter().filter(|wait| self.has_site(wait.site as usize)).count() as u64;
         }
         for lane in &rec.lanes {
             let process = &rec.trace.processes[lane.process as usize];
@@ -153,11 +154,11 @@ impl Query {
                 let at = scan(
                     waits.len(),
                     |i| waits.start_ns(i),
-                    |i| self.has_site(rec.audit.waits[waits.ids[i] as usize].site as usize),
+                    |i| self.has_site(rec.judged.audit.waits[waits.ids[i] as usize].site as usize),
                     from_ns,
                     forwards,
                 )?;
-                let wait = &rec.audit.waits[waits.ids[at] as usize];
+                let wait = &rec.judged.audit.waits[waits.ids[at] as usize];
                 Some((wait.start_ns, wait.kind.id().to_owned()))
             }
             (Part::Calls, LaneKind::Thread(thread)) => {

@@ -204,7 +204,7 @@ impl App {
             Some(step) => app.go_to_step(step),
             // Without steps: the most expensive wait of all.
             None => {
-                let waits = &app.rec.audit.waits;
+                let waits = &app.rec.judged.audit.waits;
                 let worst = (0..waits.len())
                     .max_by_key(|&wait| (waits[wait].blocked_ns, std::cmp::Reverse(waits[wait].site)));
                 if let Some(wait) = worst {
@@ -217,7 +217,7 @@ impl App {
 
     /// Takes a newer recording of the same run; the user stays where they are, or at the end if they were there.
     pub fn update(&mut self, rec: Recording) {
-        let at_start = self.rec.audit.waits.is_empty() && self.rec.audit.steps.is_empty();
+        let at_start = self.rec.judged.audit.waits.is_empty() && self.rec.judged.audit.steps.is_empty();
         let whole = self.window == self.rec.axis.whole();
         let screen = self.screen;
         let keymap = self.keymap.clone();
@@ -227,17 +227,19 @@ impl App {
             return;
         }
         // Numbers of waits and sites may have changed: find the opened site by its name, the wait by its place in time.
-        let fingerprint = self.rec.audit.sites.get(self.site).map(|site| site.fingerprint.clone());
-        let selected =
-            self.sites_shown.get(self.site_row).map(|&site| self.rec.audit.sites[site].fingerprint.clone());
+        let fingerprint = self.rec.judged.audit.sites.get(self.site).map(|site| site.fingerprint.clone());
+        let selected = self
+            .sites_shown
+            .get(self.site_row)
+            .map(|&site| self.rec.judged.audit.sites[site].fingerprint.clone());
         let wait = self.wait.map(|wait| {
-            let wait = &self.rec.audit.waits[wait];
+            let wait = &self.rec.judged.audit.waits[wait];
             (wait.process, wait.thread, wait.start_ns)
         });
         self.run_ahead_ns = rec.run_ahead_ns();
         self.rec = rec;
         let named = |name: Option<String>| {
-            self.rec.audit.sites.iter().position(|site| Some(&site.fingerprint) == name.as_ref())
+            self.rec.judged.audit.sites.iter().position(|site| Some(&site.fingerprint) == name.as_ref())
         };
         let (site, selected) = (named(fingerprint), named(selected));
         self.site = site.unwrap_or(0);
@@ -245,7 +247,12 @@ impl App {
             self.view = View::Sites;
         }
         self.wait = wait.and_then(|place| {
-            self.rec.audit.waits.iter().position(|wait| (wait.process, wait.thread, wait.start_ns) == place)
+            self.rec
+                .judged
+                .audit
+                .waits
+                .iter()
+                .position(|wait| (wait.process, wait.thread, wait.start_ns) == place)
         });
         self.before.clear();
         self.refresh();
@@ -266,10 +273,8 @@ impl App {
         self.order_steps();
         self.lay_out_rows();
         let width = usize::from(self.screen.0.max(20)) - 2;
-        let text = crate::report::text(
-            &self.rec.audit.clone().into(),
-            crate::report::TextStyle { color: false, width },
-        );
+        let style = crate::report::TextStyle { color: false, width };
+        let text = crate::report::text(&self.rec.judged, style);
         self.report = text.lines().map(str::to_owned).collect();
     }
 
@@ -471,7 +476,7 @@ impl App {
             Item::Wait(wait) => Some(wait),
             Item::Call(lane, call) => {
                 let lane = &self.rec.lanes[lane];
-                let waits = &self.rec.audit.waits;
+                let waits = &self.rec.judged.audit.waits;
                 let LaneKind::Thread(thread) = lane.kind else { return None };
                 let start_ns = self.rec.trace.processes[lane.process as usize].threads[thread as usize].calls
                     [call]
@@ -497,18 +502,20 @@ impl App {
     #[must_use]
     pub fn current_site(&self) -> Option<usize> {
         match self.view {
-            View::Timeline => self.selected_wait().map(|wait| self.rec.audit.waits[wait].site as usize),
+            View::Timeline => {
+                self.selected_wait().map(|wait| self.rec.judged.audit.waits[wait].site as usize)
+            }
             View::Sites => self.sites_shown.get(self.site_row).copied(),
             View::Site => Some(self.site),
             View::Steps | View::Ranks | View::Report => None,
         }
-        .filter(|&site| site < self.rec.audit.sites.len())
+        .filter(|&site| site < self.rec.judged.audit.sites.len())
     }
 
     /// Which ranks there are.
     #[must_use]
     pub fn has_ranks(&self) -> bool {
-        self.rec.audit.processes.iter().filter(|row| row.rank.is_some()).count() > 1
+        self.rec.judged.audit.processes.iter().filter(|row| row.rank.is_some()).count() > 1
     }
 
     // ---- keys ----
@@ -659,7 +666,7 @@ impl App {
                 let Some(site) = self.current_site() else {
                     return self.say("there is no site under the cursor");
                 };
-                let fingerprint = self.rec.audit.sites[site].fingerprint.clone();
+                let fingerprint = self.rec.judged.audit.sites[site].fingerprint.clone();
                 self.message = Some(format!("copied {fingerprint}"));
                 return Some(Effect::Copy(fingerprint));
             }
@@ -743,7 +750,9 @@ impl App {
     fn enter(&mut self) {
         match self.view {
             View::Timeline => match (self.selected_wait(), self.under_cursor()) {
-                (Some(wait), _) => self.open_site(self.rec.audit.waits[wait].site as usize, Some(wait)),
+                (Some(wait), _) => {
+                    self.open_site(self.rec.judged.audit.waits[wait].site as usize, Some(wait))
+                }
                 (None, Some(item)) => {
                     if let Some((start, end)) = self.bounds(item) {
                         self.remember();
@@ -787,7 +796,7 @@ impl App {
         self.view = View::Timeline;
         let process = self.rec.lanes[lane].process;
         let worst = self.rec.steps_of(process).max_by_key(|&step| {
-            let step = &self.rec.audit.steps[step];
+            let step = &self.rec.judged.audit.steps[step];
             (step.kind == StepKind::Ordinary, step.over_budget, step.waits, std::cmp::Reverse(step.index))
         });
         match worst {
@@ -815,7 +824,7 @@ impl App {
             (lane, &self.rec.trace.processes[lane.process as usize])
         };
         Some(match item {
-            Item::Wait(wait) => (self.rec.audit.waits[wait].start_ns, self.rec.wait_end_ns(wait)),
+            Item::Wait(wait) => (self.rec.judged.audit.waits[wait].start_ns, self.rec.wait_end_ns(wait)),
             Item::Call(at, call) => {
                 let (lane, process) = lane(at);
                 let LaneKind::Thread(thread) = lane.kind else { return None };
@@ -840,7 +849,7 @@ impl App {
     /// Shows a step, with the cursor at its most expensive wait.
     pub fn go_to_step(&mut self, step: usize) {
         let (process, start_ns, end_ns) = {
-            let step = &self.rec.audit.steps[step];
+            let step = &self.rec.judged.audit.steps[step];
             (step.process, step.start_ns, step.end_ns)
         };
         self.window = self.rec.axis.around(start_ns, end_ns).clamped(&self.rec.axis);
@@ -862,7 +871,7 @@ impl App {
     fn put_cursor_on(&mut self, wait: usize) {
         self.wait = Some(wait);
         self.cursor =
-            self.rec.axis.position(self.rec.audit.waits[wait].start_ns).min(self.rec.axis.len() - 1);
+            self.rec.axis.position(self.rec.judged.audit.waits[wait].start_ns).min(self.rec.axis.len() - 1);
         if let Some(lane) = self.rec.lane_of_wait(wait) {
             self.select(Row { lane, part: Part::Waits });
         }
@@ -884,9 +893,9 @@ impl App {
         if self.cursor_column().is_some() && self.window != self.rec.axis.whole() {
             return;
         }
-        let found = &self.rec.audit.waits[wait];
+        let found = &self.rec.judged.audit.waits[wait];
         let step = self.rec.step_at(found.process, found.start_ns);
-        let window = match step.map(|step| &self.rec.audit.steps[step]) {
+        let window = match step.map(|step| &self.rec.judged.audit.steps[step]) {
             Some(step) => self.rec.axis.around(step.start_ns, step.end_ns),
             None => {
                 let (start, end) = (found.start_ns, self.rec.wait_end_ns(wait));
@@ -902,7 +911,7 @@ impl App {
     }
 
     fn neighbour_wait(&mut self, next: bool) {
-        let waits = &self.rec.audit.waits;
+        let waits = &self.rec.judged.audit.waits;
         let order = &self.rec.by_start;
         let current = self.selected_wait().and_then(|wait| {
             let start = waits[wait].start_ns;
@@ -936,9 +945,9 @@ impl App {
             return;
         }
         let now = self.rec.axis.time_ns(self.cursor);
-        let begun =
-            steps.start + self.rec.audit.steps[steps.clone()].partition_point(|step| step.start_ns <= now);
-        let inside = begun > steps.start && self.rec.audit.steps[begun - 1].end_ns > now;
+        let begun = steps.start
+            + self.rec.judged.audit.steps[steps.clone()].partition_point(|step| step.start_ns <= now);
+        let inside = begun > steps.start && self.rec.judged.audit.steps[begun - 1].end_ns > now;
         let target = match (next, inside) {
             (true, _) => Some(begun),
             (false, true) => begun.checked_sub(2),
@@ -1069,7 +1078,7 @@ impl App {
             View::Site if self.site_text_focus => self.scroll = moved(self.scroll, usize::MAX >> 1),
             View::Site => self.occurrence = moved(self.occurrence, self.rec.of_site[self.site].len()),
             View::Steps => self.step_row = moved(self.step_row, self.steps_shown.len()),
-            View::Ranks => self.rank_row = moved(self.rank_row, self.rec.audit.processes.len()),
+            View::Ranks => self.rank_row = moved(self.rank_row, self.rec.judged.audit.processes.len()),
             View::Report => {
                 let last = self.report.len().saturating_sub(usize::from(self.list_height())) + 1;
                 self.scroll = moved(self.scroll, last);
@@ -1112,7 +1121,7 @@ impl App {
     }
 
     fn order_sites(&mut self) {
-        let sites = &self.rec.audit.sites;
+        let sites = &self.rec.judged.audit.sites;
         let word = self.filter.to_lowercase();
         self.sites_shown = (0..sites.len())
             .filter(|&site| word.is_empty() || describe(&sites[site]).to_lowercase().contains(&word))
@@ -1131,7 +1140,7 @@ impl App {
     }
 
     fn order_steps(&mut self) {
-        let steps = &self.rec.audit.steps;
+        let steps = &self.rec.judged.audit.steps;
         self.steps_shown = (0..steps.len()).collect();
         match self.step_order {
             StepOrder::Time => {}
@@ -1208,7 +1217,7 @@ impl App {
 
     fn edit(&mut self) -> Option<Effect> {
         let Some(site) = self.current_site() else { return self.say("there is no site under the cursor") };
-        let frame: Option<&Frame> = self.rec.audit.sites[site].place();
+        let frame: Option<&Frame> = self.rec.judged.audit.sites[site].place();
         match frame.filter(|frame| frame.line > 0 && !frame.path.is_empty()) {
             Some(frame) if std::path::Path::new(&frame.path).is_file() => {
                 Some(Effect::Edit { path: frame.path.clone(), line: frame.line })

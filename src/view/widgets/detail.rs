@@ -25,8 +25,8 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
 }
 
 fn of_wait(app: &App, theme: Theme, wait: usize, area: Rect, lines: &mut Vec<Line<'static>>) {
-    let found = &app.rec.audit.waits[wait];
-    let site = &app.rec.audit.sites[found.site as usize];
+    let found = &app.rec.judged.audit.waits[wait];
+    let site = &app.rec.judged.audit.sites[found.site as usize];
     let mut head = vec![
         Span::styled(format!("{} {}", letter(found.kind), found.kind.id()), theme.wait(found.kind)),
         Span::raw("  "),
@@ -38,7 +38,7 @@ fn of_wait(app: &App, theme: Theme, wait: usize, area: Rect, lines: &mut Vec<Lin
     if found.unfinished {
         head.push(Span::styled("the trace ends inside of it  ", theme.mark()));
     }
-    let step = match found.step.map(|step| &app.rec.audit.steps[step as usize]) {
+    let step = match found.step.map(|step| &app.rec.judged.audit.steps[step as usize]) {
         Some(step) => format!("step {}", super::step_strip::words(step)),
         None => "outside of steps".to_owned(),
     };
@@ -72,8 +72,8 @@ fn of_wait(app: &App, theme: Theme, wait: usize, area: Rect, lines: &mut Vec<Lin
 
 /// Most telling first.
 fn facts_of_wait(app: &App, wait: usize) -> Vec<(&'static str, String)> {
-    let found = &app.rec.audit.waits[wait];
-    let site = &app.rec.audit.sites[found.site as usize];
+    let found = &app.rec.judged.audit.waits[wait];
+    let site = &app.rec.judged.audit.sites[found.site as usize];
     let mut facts = Vec::new();
     if let Some(cause) = app.rec.cause(wait)
         && let Some(op) = app.rec.op(cause)
@@ -158,8 +158,11 @@ fn of_item(app: &App, theme: Theme, item: Item, width: u16, lines: &mut Vec<Line
                 Span::styled(trace.str(span.name).to_owned(), theme.bold()),
                 Span::raw(time(span.start_ns, span.end_ns)),
             ]));
-            let waits =
-                lane.waits.ids.iter().filter(|&&id| span.contains(app.rec.audit.waits[id as usize].start_ns));
+            let waits = lane
+                .waits
+                .ids
+                .iter()
+                .filter(|&&id| span.contains(app.rec.judged.audit.waits[id as usize].start_ns));
             let text = crate::audit::plural(waits.count() as u64, "wait", "waits");
             lines.push(Line::from(format!(
                 "{text} of this thread inside; enter makes it as wide as the screen"
@@ -183,12 +186,12 @@ fn of_item(app: &App, theme: Theme, item: Item, width: u16, lines: &mut Vec<Line
 }
 
 fn of_nothing(app: &App, theme: Theme, width: u16, lines: &mut Vec<Line<'static>>) {
-    let step = app.current_step().map(|step| &app.rec.audit.steps[step]);
+    let step = app.current_step().map(|step| &app.rec.judged.audit.steps[step]);
     match step {
         Some(step) => lines.push(Line::from(format!("step {}", super::step_strip::words(step)))),
         None => lines.push(Line::from("outside of steps")),
     }
-    let waits = app.rec.audit.waits.len() as u64;
+    let waits = app.rec.judged.audit.waits.len() as u64;
     let text = match waits {
         0 => "no wait in this trace".to_owned(),
         _ => format!(

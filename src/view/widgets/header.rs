@@ -9,7 +9,7 @@ use crate::view::state::{App, View};
 use crate::view::theme::Theme;
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
-    let audit = &app.rec.audit;
+    let audit = &app.rec.judged.audit;
     let end = area.x + area.width;
     let mut x = area.x;
     let verdict = format!(" {} ", audit.verdict.id().to_uppercase());

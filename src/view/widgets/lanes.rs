@@ -60,12 +60,15 @@ fn label_of(app: &App, theme: Theme, row: Row, first: bool, at: (u16, u16), buf:
     }
     let mut part_width = u16::try_from(part.len()).unwrap_or(0);
     if first {
-        let name = match (app.rec.trace.processes.len(), app.rec.audit.processes[lane.process as usize].rank)
-        {
-            (0 | 1, _) => lane.name.clone(),
-            (_, Some(rank)) => format!("{rank}:{}", lane.name),
-            (_, None) => format!("{}:{}", app.rec.audit.processes[lane.process as usize].pid, lane.name),
-        };
+        let name =
+            match (app.rec.trace.processes.len(), app.rec.judged.audit.processes[lane.process as usize].rank)
+            {
+                (0 | 1, _) => lane.name.clone(),
+                (_, Some(rank)) => format!("{rank}:{}", lane.name),
+                (_, None) => {
+                    format!("{}:{}", app.rec.judged.audit.processes[lane.process as usize].pid, lane.name)
+                }
+            };
         let name_style = if app.row == row { style } else { theme.bold() };
         // Where there is no room for both, the name says more.
         if u16::try_from(name.chars().count()).unwrap_or(u16::MAX) + 1 + part_width > width {
@@ -140,7 +143,7 @@ fn words(app: &App, theme: Theme, row: Row, cell: Cell, begins: bool) -> (String
     let edge = |name: &str| if begins { format!("{}{name}", theme.edge()) } else { name.to_owned() };
     match (row.part, lane.kind) {
         (Part::Waits, _) => {
-            let kind = app.rec.audit.waits[lane.waits.ids[cell.first] as usize].kind;
+            let kind = app.rec.judged.audit.waits[lane.waits.ids[cell.first] as usize].kind;
             let text = if begins { letter(kind) } else { theme.wait_body() };
             (text.to_string(), theme.wait(kind))
         }

@@ -14,7 +14,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     let axis = &app.rec.axis;
     let whole = axis.whole();
     let width = app.plot_width().min(area.width.saturating_sub(label));
-    let waits = &app.rec.audit.waits;
+    let waits = &app.rec.judged.audit.waits;
     let order = &app.rec.by_start;
     let mut from = 0;
     let columns = axis.columns(whole, width);

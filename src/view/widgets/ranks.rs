@@ -11,7 +11,7 @@ use crate::view::state::App;
 use crate::view::theme::Theme;
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
-    let audit = &app.rec.audit;
+    let audit = &app.rec.judged.audit;
     let measured = audit.times_meaningful;
     put_clipped(buf, theme, (area.x, area.y), area.width, "enter shows a rank's worst step", theme.dim());
     let heads = [

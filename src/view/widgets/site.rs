@@ -34,7 +34,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
 }
 
 fn lines(app: &App, theme: Theme, width: u16) -> Vec<Line<'static>> {
-    let site = &app.rec.audit.sites[app.site];
+    let site = &app.rec.judged.audit.sites[app.site];
     let rule = rule_of(site);
     let mut lines = vec![
         Line::from(vec![
@@ -60,7 +60,7 @@ fn lines(app: &App, theme: Theme, width: u16) -> Vec<Line<'static>> {
     paragraph(theme, "why    ", rule.waits, width, &mut lines);
     paragraph(theme, "keep   ", rule.leave, width, &mut lines);
     paragraph(theme, "breaks ", rule.breaks, width, &mut lines);
-    let audit = &app.rec.audit;
+    let audit = &app.rec.judged.audit;
     let mut counts = vec![format!("{} in ordinary steps", site.ordinary_waits)];
     for (count, what) in [
         (site.log_waits, "on log steps"),
@@ -150,8 +150,8 @@ fn occurrences(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     let top = list_top(app.occurrence, waits.len(), height);
     let measured = app.rec.axis.measured();
     for (y, (at, &id)) in (area.y + 1..area.y + area.height).zip(waits.iter().enumerate().skip(top)) {
-        let wait = &app.rec.audit.waits[id as usize];
-        let mut text = match wait.step.map(|step| &app.rec.audit.steps[step as usize]) {
+        let wait = &app.rec.judged.audit.waits[id as usize];
+        let mut text = match wait.step.map(|step| &app.rec.judged.audit.steps[step as usize]) {
             Some(step) => format!("{:>6}  step {}", at + 1, super::step_strip::words(step)),
             None => format!("{:>6}  outside of steps", at + 1),
         };

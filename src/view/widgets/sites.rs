@@ -5,13 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::{list_top, put, put_clipped, short_place, sparkline};
-use crate::audit::StepKind;
+use crate::gate::Code;
 use crate::report::words::{duration, number};
 use crate::view::state::{App, SiteOrder};
 use crate::view::theme::{Theme, letter};
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
-    let audit = &app.rec.audit;
+    let audit = &app.rec.judged.audit;
     let order = match app.site_order {
         SiteOrder::Worst => "worst first",
         SiteOrder::Waits => "by waits",
@@ -60,7 +60,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
         let plain = with(ratatui::style::Style::new());
         put(buf, area.x, y, area.width, &" ".repeat(usize::from(area.width)), plain);
         let mut x = area.x;
-        put(buf, x, y, 12, site.status.id(), with(theme.status(site.status)));
+        put_clipped(buf, theme, (x, y), 12, status(app, index), with(theme.status(site.status)));
         x += 13;
         put(buf, x, y, 6, &format!("{:>5}", site.waits), plain);
         x += 7;
@@ -92,19 +92,23 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Waits of a site in each step that is no warm-up, in order.
+/// Waits of a site in each step, in order.
 pub fn per_step_of(app: &App, site: usize) -> Vec<u64> {
-    let steps = &app.rec.audit.steps;
+    let steps = &app.rec.judged.audit.steps;
     let mut counts = vec![0u64; steps.len()];
     for &wait in &app.rec.of_site[site] {
-        if let Some(step) = app.rec.audit.waits[wait as usize].step {
+        if let Some(step) = app.rec.judged.audit.waits[wait as usize].step {
             counts[step as usize] += 1;
         }
     }
     counts
-        .iter()
-        .zip(steps)
-        .filter(|(_, step)| step.kind != StepKind::Warmup)
-        .map(|(&count, _)| count)
-        .collect()
+}
+
+/// What the gate found about a site (baseline and allow-list included), else what it is to the budget.
+pub fn status(app: &App, site: usize) -> &'static str {
+    let judged = &app.rec.judged;
+    match judged.of_site(site).map(|finding| finding.code) {
+        None | Some(Code::Inconclusive) => judged.audit.sites[site].status.id(),
+        Some(code) => code.id(),
+    }
 }

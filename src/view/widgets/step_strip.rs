@@ -15,7 +15,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area.x, area.y, label - 1, "steps", theme.dim());
     let current = app.current_step();
     for (step, from, to) in visible(app) {
-        let found = &app.rec.audit.steps[step];
+        let found = &app.rec.judged.audit.steps[step];
         let mut style = theme.step(found.kind, found.over_budget);
         if current == Some(step) {
             style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
@@ -36,7 +36,7 @@ pub fn visible(app: &App) -> Vec<(usize, u16, u16)> {
     let (window, width) = (app.window, app.plot_width());
     let steps = app.rec.steps_of(app.process());
     let (from_ns, to_ns) = (axis.time_ns(window.start), axis.time_ns(window.start + window.len));
-    let all = &app.rec.audit.steps;
+    let all = &app.rec.judged.audit.steps;
     let first = steps.start + all[steps.clone()].partition_point(|step| step.end_ns <= from_ns);
     let last = steps.start + all[steps].partition_point(|step| step.start_ns < to_ns);
     let mut shown: Vec<(usize, u16, u16)> = Vec::new();

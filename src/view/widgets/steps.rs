@@ -12,7 +12,7 @@ use crate::view::state::{App, StepOrder};
 use crate::view::theme::{Theme, letter};
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
-    let audit = &app.rec.audit;
+    let audit = &app.rec.judged.audit;
     let steps = &audit.steps;
     let order = match app.step_order {
         StepOrder::Time => "in order of time",

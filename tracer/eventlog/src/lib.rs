@@ -15,6 +15,7 @@ mod loss;
 mod record;
 
 mod foreign;
+mod growth;
 mod reader;
 #[doc(hidden)]
 pub mod testing;
@@ -26,6 +27,7 @@ mod map;
 #[cfg(unix)]
 mod writer;
 
+pub use growth::committed_bytes;
 pub use loss::LossReason;
 pub use reader::{Header, LogFile, OpenError, Records, Summary, Thread, Warning};
 pub use record::*;
