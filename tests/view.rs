@@ -425,3 +425,28 @@ fn recorded_traces_look_as_they_did() {
         assert_snapshot(&format!("view-{name}"), &all);
     }
 }
+
+#[test]
+fn the_page_lists_every_key() {
+    let map = Keymap::default();
+    let table: String = syncaudit::view::keys::BINDINGS
+        .iter()
+        .map(|row| {
+            let keys: Vec<String> = map.keys(row.action).split(' ').map(|key| format!("`{key}`")).collect();
+            format!("| {} | {} | {} |\n", row.name, keys.join(" "), row.help)
+        })
+        .collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tui.md");
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    if std::env::var_os("SYNCAUDIT_UPDATE_SNAPSHOTS").is_some() {
+        let (head, rest) = page.split_once("|---|---|---|\n").expect("a table of three columns");
+        let tail = rest.split_once("\n\n").expect("text after the table").1;
+        std::fs::write(&path, format!("{head}|---|---|---|\n{table}\n{tail}"))
+            .expect("the page can be written");
+        return;
+    }
+    assert!(
+        page.contains(&table),
+        "docs/tui.md has other keys; SYNCAUDIT_UPDATE_SNAPSHOTS=1 writes them anew"
+    );
+}
