@@ -97,7 +97,7 @@ pub struct Audit {
     pub seen: BTreeSet<String>,
     pub step_counts: StepCounts,
     pub totals: Totals,
-    /// Worst first: over budget, then by number of ordinary waits; ties by fingerprint.
+    /// Worst first: over budget, then by number of ordinary waits; ties in the program's order.
     pub sites: Vec<Site>,
     /// In order of process, then time.
     pub steps: Vec<Step>,

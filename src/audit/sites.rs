@@ -289,15 +289,21 @@ fn name_thread(trace: &Trace, process: &Process, thread: &Thread) -> String {
     }
 }
 
-/// Worst first; ties in an order that does not depend on the machine. Returns the new index of each site.
+/// Worst first; ties in the order in which the program got there, so that a report reads like the program. Returns the
+/// new index of each site.
 pub(super) fn sort(sites: &mut Vec<Site>, waits: &mut [Wait]) -> Vec<u32> {
+    let mut first_ns = vec![u64::MAX; sites.len()];
+    for wait in &*waits {
+        let first = &mut first_ns[wait.site as usize];
+        *first = (*first).min(wait.start_ns);
+    }
     let mut order: Vec<usize> = (0..sites.len()).collect();
     order.sort_by(|&a, &b| {
         let key = |site: &Site| {
             (site.status, std::cmp::Reverse((site.ordinary_waits, site.unfinished_waits, site.waits)))
         };
-        let (a, b) = (&sites[a], &sites[b]);
-        key(a).cmp(&key(b)).then_with(|| a.fingerprint.cmp(&b.fingerprint))
+        let tie = |index: usize| (first_ns[index], &sites[index].fingerprint);
+        key(&sites[a]).cmp(&key(&sites[b])).then_with(|| tie(a).cmp(&tie(b)))
     });
     let mut new_index = vec![0u32; sites.len()];
     for (new, &old) in order.iter().enumerate() {
