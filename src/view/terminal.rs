@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -21,6 +21,8 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Rect;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::recording::Recording;
 use super::save;
@@ -30,6 +32,9 @@ use super::widgets;
 
 /// How often signals and newer recordings are looked for while no key comes.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long the event loop has to end after a signal. It looks for one far more often than that.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How the view was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,24 +68,39 @@ pub fn screen() -> io::Result<(u16, u16)> {
 /// When the terminal can't be used, in words of the system; it is as it was then.
 pub fn run(app: &mut App, theme: Theme, news: Option<&Receiver<News>>) -> io::Result<End> {
     let signal = Arc::new(AtomicUsize::new(0));
-    let mut registered = Vec::new();
-    for number in [
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGQUIT,
-    ] {
-        let value = usize::try_from(number).unwrap_or_default();
-        registered.push(signal_hook::flag::register_usize(number, Arc::clone(&signal), value)?);
-    }
+    let signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
+    let no_more = signals.handle();
+    let (running, ended) = mpsc::channel::<()>();
+    let watch = std::thread::spawn({
+        let signal = Arc::clone(&signal);
+        move || pass_on(signals, &signal, &ended)
+    });
     let _hook = PanicHook::set();
-    let screen = Screen::enter()?;
-    let ended = event_loop(app, theme, news, &signal);
+    let screen = match Screen::enter() {
+        Ok(screen) => screen,
+        Err(error) => {
+            no_more.close();
+            return Err(error);
+        }
+    };
+    let end = event_loop(app, theme, news, &signal);
+    drop(running);
+    no_more.close();
+    drop(watch.join());
     drop(screen);
-    for id in registered {
-        signal_hook::low_level::unregister(id);
+    end
+}
+
+/// Tells the event loop of signals. Where the loop does not end by itself, ends the process as the signal would have:
+/// reading keys from a terminal that is gone never returns.
+fn pass_on(mut signals: Signals, signal: &AtomicUsize, ended: &Receiver<()>) {
+    for number in signals.forever() {
+        signal.store(usize::try_from(number).unwrap_or_default(), Ordering::Relaxed);
+        if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+            leave();
+            drop(signal_hook::low_level::emulate_default_handler(number));
+        }
     }
-    ended
 }
 
 fn event_loop(
