@@ -206,7 +206,10 @@ impl Writer {
             self.line(&format!("{:gutter$} {bar} {:indent$}{marks}", "", ""));
         }
         let equals = self.paint(BLUE, "=");
-        let gate = finding.map(|finding| ("gate", format!("{}: {}", finding.code.id(), finding.message)));
+        // The heading says already that the place is over the budget, and `waits` by how much.
+        let gate = finding
+            .filter(|finding| finding.code != Code::OverBudget)
+            .map(|finding| ("gate", format!("{}: {}", finding.code.id(), finding.message)));
         for (name, value) in facts(audit, site).into_iter().chain(gate) {
             let label = format!("{:gutter$} {equals} {}: ", "", self.paint(BOLD, name));
             self.paragraph(&label, gutter + 5 + name.len(), &value);
