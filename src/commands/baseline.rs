@@ -51,8 +51,9 @@ pub fn baseline(args: &BaselineArgs) -> Result<u8, Trouble> {
     }
     // What the allow-list covers or the configuration turns off needs no baseline.
     let judged = settings.judge(vec![audit], &options)?;
+    let of_site = judged.by_site();
     let accepted = |site: usize| {
-        judged.of_site(site).is_some_and(|finding| finding.code == Code::AllowedWait)
+        of_site[site].is_some_and(|finding| finding.code == Code::AllowedWait)
             || options.level(judged.audit.sites[site].kind) == audit::Level::Off
     };
     let current = Baseline::of(&judged.audit, |site| !accepted(site));

@@ -3,7 +3,7 @@
 //! In: entries of the configuration, and sites. Out: which entry covers which site, which have expired, and which cover nothing, telling "gone"
 //! from "this run never got there". Ten thousand entries must not be slow: entries with a plain name are found by it.
 
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::compare::reached;
 use super::date::Date;
@@ -118,47 +118,67 @@ pub fn find(entries: &[AllowEntry], audit: &Audit, baseline: &[Entry], today: Da
             valid.or(expired)
         })
         .collect();
-    let mut places: Option<HashMap<String, &Entry>> = None;
+    let by_fingerprint = entries.iter().zip(&used).any(|(entry, used)| !used && entry.fingerprint.is_some());
+    let seen = Seen::new(audit, baseline, by_fingerprint);
     let unmatched = entries
         .iter()
         .enumerate()
         .filter(|(index, _)| !used[*index])
-        .map(|(index, entry)| (index, why_unmatched(entry, audit, baseline, &mut places)))
+        .map(|(index, entry)| (index, seen.why_unmatched(entry)))
         .collect();
     Allowed { of_site, unmatched }
 }
 
-fn why_unmatched<'b>(
-    entry: &AllowEntry,
-    audit: &Audit,
-    baseline: &'b [Entry],
-    places: &mut Option<HashMap<String, &'b Entry>>,
-) -> Unmatched {
-    if audit.step_counts.ordinary == 0 {
-        return Unmatched::NotReached;
+/// Where the run got to.
+struct Seen<'a> {
+    audit: &'a Audit,
+    /// Names, and names without numbers at their ends.
+    names: HashSet<&'a str>,
+    stems: HashSet<&'a str>,
+    /// Of the baseline, by fingerprint.
+    places: HashMap<String, &'a Entry>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(audit: &'a Audit, baseline: &'a [Entry], needs_places: bool) -> Self {
+        Self {
+            audit,
+            names: audit.seen.iter().map(String::as_str).collect(),
+            stems: audit.seen.iter().map(|name| stem(name)).collect(),
+            places: if needs_places {
+                baseline.iter().map(|entry| (entry.fingerprint(), entry)).collect()
+            } else {
+                HashMap::default()
+            },
+        }
     }
-    // `None`: it says nothing about where.
-    let seen = |pattern: Option<&Pattern>, whole: bool| {
-        let pattern = pattern?;
-        let fits = |name: &String| if whole { pattern.matches_whole(name) } else { pattern.matches(name) };
-        Some(match pattern.literal() {
-            Some(name) if audit.seen.contains(name) => true,
-            _ => audit.seen.iter().any(fits),
-        })
-    };
-    let evidence = [
-        seen(entry.range.as_ref(), false),
-        seen(entry.op.as_ref(), true),
-        seen(entry.function.as_ref(), true),
-    ];
-    let answer = |reached: bool| if reached { Unmatched::Gone } else { Unmatched::NotReached };
-    if evidence.iter().any(Option::is_some) {
-        return answer(!evidence.contains(&Some(false)));
+
+    fn why_unmatched(&self, entry: &AllowEntry) -> Unmatched {
+        if self.audit.step_counts.ordinary == 0 {
+            return Unmatched::NotReached;
+        }
+        let range = |pattern: &Pattern| match pattern.literal() {
+            Some(name) => self.names.contains(name) || self.stems.contains(name),
+            None => self.audit.seen.iter().any(|name| pattern.matches(name)),
+        };
+        let whole = |pattern: &Pattern| match pattern.literal() {
+            Some(name) => self.names.contains(name),
+            None => self.audit.seen.iter().any(|name| pattern.matches_whole(name)),
+        };
+        // `None`: it says nothing about where.
+        let evidence = [
+            entry.range.as_ref().map(range),
+            entry.op.as_ref().map(whole),
+            entry.function.as_ref().map(whole),
+        ];
+        let answer = |reached: bool| if reached { Unmatched::Gone } else { Unmatched::NotReached };
+        if evidence.iter().any(Option::is_some) {
+            return answer(!evidence.contains(&Some(false)));
+        }
+        let Some(fingerprint) = &entry.fingerprint else { return Unmatched::Gone };
+        let known = self.places.get(fingerprint);
+        known.map_or(Unmatched::Unknown, |known| answer(reached(known, self.audit)))
     }
-    let Some(fingerprint) = &entry.fingerprint else { return Unmatched::Gone };
-    let places =
-        places.get_or_insert_with(|| baseline.iter().map(|entry| (entry.fingerprint(), entry)).collect());
-    places.get(fingerprint).map_or(Unmatched::Unknown, |known| answer(reached(known, audit)))
 }
 
 /// Entries by one plain name that they need; the rest has to be tried.

@@ -4,8 +4,6 @@
 //! only in their lines, which neither side has; they are matched in their order, so that one more wait in a function is exactly one new
 //! wait. A place counts as moved only where the words leave no doubt: a new wait must not hide behind a fixed one.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap as HashMap;
 
 use super::place::{Entry, Place};
@@ -84,8 +82,8 @@ pub fn compare(old: &[Entry], new: &[Entry], audit: &Audit) -> Comparison {
 }
 
 /// Indices by place, in the order of their ordinals.
-fn groups(entries: &[Entry]) -> BTreeMap<&Place, Vec<usize>> {
-    let mut groups: BTreeMap<&Place, Vec<usize>> = BTreeMap::new();
+fn groups(entries: &[Entry]) -> HashMap<&Place, Vec<usize>> {
+    let mut groups: HashMap<&Place, Vec<usize>> = HashMap::default();
     for (index, entry) in entries.iter().enumerate() {
         groups.entry(&entry.place).or_default().push(index);
     }

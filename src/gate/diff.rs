@@ -91,6 +91,7 @@ impl Diff {
     pub fn of(old: &Judged, new: &Judged, options: &AuditOptions) -> Self {
         let (old_sites, old_entries) = entries(old, options);
         let (new_sites, new_entries) = entries(new, options);
+        let of_site = new.by_site();
         let comparison = compare(&old_entries, &new_entries, &new.audit);
         let mut rows: Vec<Row> = Vec::new();
         for (at, (entry, change)) in new_entries.iter().zip(&comparison.changes).enumerate() {
@@ -103,7 +104,7 @@ impl Diff {
                 Change::Moved(_) => RowKind::Moved,
                 Change::New => RowKind::Appeared,
             };
-            let allowed = new.of_site(new_sites[at]).is_some_and(|finding| finding.code == Code::AllowedWait);
+            let allowed = of_site[new_sites[at]].is_some_and(|finding| finding.code == Code::AllowedWait);
             let counts = options.level(site.kind) == Level::Error && !allowed;
             let before_site = before.map(|before| &old.audit.sites[old_sites[before]]);
             rows.push(Row {

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashMap as HashMap;
+
 use super::allow::{self, Allowed, Unmatched};
 use super::compare::{Change, Comparison, compare};
 use super::place::judged_per_step;
@@ -192,7 +194,11 @@ fn with_counts(
     for (&at, standing) in judgement.moved_to.iter().zip(standings) {
         sorted[at as usize] = standing;
     }
-    let context = Context { audit: &audit, options, rules, against, baseline };
+    let mut groups: HashMap<&str, Vec<usize>> = HashMap::default();
+    for (index, site) in audit.sites.iter().enumerate() {
+        groups.entry(&site.group).or_default().push(index);
+    }
+    let context = Context { audit: &audit, options, rules, against, baseline, groups };
     let mut findings: Vec<Finding> = sorted
         .iter()
         .zip(&judgement.over)
@@ -237,7 +243,8 @@ fn against_baseline(
 fn sort(findings: &mut [Finding]) {
     findings.sort_by(|a, b| {
         let key = |f: &Finding| (Reverse(f.severity), f.code, f.site.unwrap_or(usize::MAX));
-        key(a).cmp(&key(b)).then_with(|| (&a.written, &a.message).cmp(&(&b.written, &b.message)))
+        let line = |f: &Finding| f.written.as_ref().map_or(0, |written| written.line);
+        key(a).cmp(&key(b)).then_with(|| line(a).cmp(&line(b))).then_with(|| a.message.cmp(&b.message))
     });
 }
 
@@ -263,6 +270,8 @@ struct Context<'a> {
     rules: &'a Rules,
     against: Option<Against<'a>>,
     baseline: &'a Baseline,
+    /// Sites by what they share if they differ only in their lines.
+    groups: HashMap<&'a str, Vec<usize>>,
 }
 
 impl Context<'_> {
@@ -385,10 +394,12 @@ impl Context<'_> {
         );
         // Where several places of one function can't be told apart, the reader has to know all of them.
         let alike: Vec<String> = self
-            .audit
-            .sites
-            .iter()
-            .filter(|other| other.group == site.group && other.fingerprint != site.fingerprint)
+            .groups
+            .get(site.group.as_str())
+            .into_iter()
+            .flatten()
+            .map(|&other| &self.audit.sites[other])
+            .filter(|other| other.fingerprint != site.fingerprint)
             .filter(|other| other.ordinary_waits + other.unfinished_waits > 0)
             .filter_map(|other| other.place())
             .filter(|frame| frame.line > 0)

@@ -78,9 +78,21 @@ impl Judged {
         judge(audit, options, &Rules::default(), None, Date::today())
     }
 
-    /// The finding about a site of the audit.
+    /// The finding about one site of the audit; for all of them take [`Self::by_site`].
     #[must_use]
     pub fn of_site(&self, site: usize) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.site == Some(site))
+    }
+
+    /// Per site of the audit the finding about it.
+    #[must_use]
+    pub fn by_site(&self) -> Vec<Option<&Finding>> {
+        let mut by_site = vec![None; self.audit.sites.len()];
+        for finding in &self.findings {
+            if let Some(site) = finding.site {
+                by_site[site] = Some(finding);
+            }
+        }
+        by_site
     }
 }

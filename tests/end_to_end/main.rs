@@ -2,6 +2,7 @@
 //!
 //! One test binary, one module per question. See [`support`] for how the programs come to be.
 
+mod ci;
 mod doctor;
 mod formats;
 mod gate;
