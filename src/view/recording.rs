@@ -26,8 +26,8 @@ pub struct Recording {
     wait_end_ns: Vec<u64>,
     lane_of_thread: HashMap<(u32, u32), usize>,
     lane_of_stream: HashMap<(u32, u32), usize>,
-    /// Of each process, device work by the correlation of the waits' calls.
-    by_correlation: Vec<HashMap<u32, u32>>,
+    /// Device work of each process.
+    by_correlation: Vec<ByCorrelation>,
 }
 
 /// One host thread or one device stream.
@@ -100,25 +100,8 @@ impl Recording {
                 lanes[lane].waits.push(id, wait.start_ns, wait_end_ns[id as usize]);
             }
         }
-        // Waits by far are fewer than device work: only what they could mean is kept.
-        let mut by_correlation: Vec<HashMap<u32, u32>> = vec![HashMap::default(); trace.processes.len()];
-        for wait in &audit.waits {
-            let Some(thread) = thread_of(&trace, wait) else { continue };
-            for call in calls_of(wait).filter_map(|call| thread.calls.get(call as usize)) {
-                if call.correlation != 0 {
-                    by_correlation[wait.process as usize].insert(call.correlation, u32::MAX);
-                }
-            }
-        }
-        for (process, map) in trace.processes.iter().zip(&mut by_correlation) {
-            for (at, op) in (0..).zip(&process.device_ops) {
-                if op.kind != DeviceOpKind::Sync
-                    && let Some(slot) = map.get_mut(&op.correlation)
-                {
-                    *slot = at;
-                }
-            }
-        }
+        let by_correlation =
+            trace.processes.iter().map(|process| ByCorrelation::of(&process.device_ops)).collect();
         Self {
             trace,
             judged,
@@ -172,7 +155,7 @@ impl Recording {
         let thread = self.thread_of(wait)?;
         let correlated = self.by_correlation.get(wait.process as usize)?;
         for call in calls_of(wait).filter_map(|call| thread.calls.get(call as usize)) {
-            if let Some(&op) = correlated.get(&call.correlation).filter(|&&op| op != u32::MAX) {
+            if let Some(op) = correlated.get(call.correlation) {
                 return Some(Cause { process: wait.process, op, own_copy: true });
             }
         }
@@ -264,25 +247,67 @@ impl Recording {
             if range.is_empty() {
                 continue;
             }
-            // Copies alone say nothing of the work that was launched.
-            let kernels: HashMap<u32, u64> = process
-                .device_ops
-                .iter()
-                .filter(|op| op.kind == DeviceOpKind::Kernel && op.correlation != 0)
-                .map(|op| (op.correlation, op.end_ns))
-                .collect();
-            for call in process.threads.iter().flat_map(|thread| &thread.calls) {
-                let Some(&end_ns) = kernels.get(&call.correlation) else { continue };
-                let Some(step) =
-                    self.step_at(index, call.start_ns).filter(|&step| steps[step].end_ns != OPEN)
-                else {
-                    continue;
-                };
-                let behind = end_ns.saturating_sub(steps[step].end_ns);
-                ahead[step] = Some(ahead[step].unwrap_or(0).max(behind));
+            let ops = &process.device_ops;
+            let correlated = &self.by_correlation[index as usize];
+            for thread in &process.threads {
+                // Calls and steps both go forwards in time.
+                let mut step = range.start;
+                for call in &thread.calls {
+                    // Copies alone say nothing of the work that was launched.
+                    let op = correlated.get(call.correlation).map(|op| &ops[op as usize]);
+                    let Some(op) = op.filter(|op| op.kind == DeviceOpKind::Kernel) else { continue };
+                    while step < range.end && steps[step].end_ns <= call.start_ns {
+                        step += 1;
+                    }
+                    if step == range.end {
+                        break;
+                    }
+                    if steps[step].start_ns <= call.start_ns && steps[step].end_ns != OPEN {
+                        let behind = op.end_ns.saturating_sub(steps[step].end_ns);
+                        ahead[step] = Some(ahead[step].unwrap_or(0).max(behind));
+                    }
+                }
             }
         }
         ahead
+    }
+}
+
+/// Finds device work by its correlation: an array where the numbers are as dense as they mostly are, else a map.
+#[derive(Debug)]
+enum ByCorrelation {
+    Dense { first: u32, ops: Vec<u32> },
+    Sparse(HashMap<u32, u32>),
+}
+
+impl ByCorrelation {
+    fn of(all: &[DeviceOp]) -> Self {
+        // The driver's record of a host synchronise is no work of the device.
+        let linked =
+            || all.iter().zip(0u32..).filter(|(op, _)| op.kind != DeviceOpKind::Sync && op.correlation != 0);
+        let mut bounds = (u32::MAX, 0);
+        let mut count = 0;
+        for (op, _) in linked() {
+            bounds = (bounds.0.min(op.correlation), bounds.1.max(op.correlation));
+            count += 1;
+        }
+        let (first, last) = bounds;
+        if count == 0 || (last - first) as usize > 8 * count + 1024 {
+            return Self::Sparse(linked().map(|(op, at)| (op.correlation, at)).collect());
+        }
+        let mut ops = vec![u32::MAX; (last - first) as usize + 1];
+        linked().for_each(|(op, at)| ops[(op.correlation - first) as usize] = at);
+        Self::Dense { first, ops }
+    }
+
+    fn get(&self, correlation: u32) -> Option<u32> {
+        match self {
+            Self::Dense { first, ops } => {
+                let at = correlation.checked_sub(*first)? as usize;
+                ops.get(at).copied().filter(|&op| op != u32::MAX)
+            }
+            Self::Sparse(map) => map.get(&correlation).copied(),
+        }
     }
 }
 
@@ -422,5 +447,24 @@ pub fn op_words(trace: &Trace, op: &DeviceOp) -> String {
         (DeviceOpKind::Graph, _) => "graph".to_owned(),
         (DeviceOpKind::Sync | DeviceOpKind::Other, _) if name.is_empty() => "work".to_owned(),
         (DeviceOpKind::Sync | DeviceOpKind::Other, _) => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_found_by_its_correlation_whether_the_numbers_are_dense_or_not() {
+        let op = |correlation, kind| DeviceOp { correlation, kind, ..DeviceOp::default() };
+        for step in [1, 1_000_000] {
+            let ops: Vec<DeviceOp> = (0..10).map(|at| op(7 + at * step, DeviceOpKind::Kernel)).collect();
+            let map = ByCorrelation::of(&ops);
+            assert_eq!(matches!(map, ByCorrelation::Dense { .. }), step == 1);
+            assert!((0..10).all(|at| map.get(7 + at * step) == Some(at)));
+            assert_eq!((map.get(0), map.get(6), map.get(7 + 10 * step)), (None, None, None));
+        }
+        let sync = ByCorrelation::of(&[op(3, DeviceOpKind::Sync)]);
+        assert_eq!(sync.get(3), None);
     }
 }
