@@ -39,6 +39,10 @@ fn main() {
     row("write a baseline", || drop(baseline.to_string()));
     row("read it", || drop(Baseline::parse(path, &text).expect("valid")));
     let against = Against { baseline: &baseline, path };
+    row("copy the audited run (part of the next rows)", || drop(large.clone()));
+    row("judge it without a baseline", || {
+        drop(judge(large.clone(), &options, &Rules::default(), None, today))
+    });
     row("compare: all known", || {
         drop(judge(large.clone(), &options, &Rules::default(), Some(against), today))
     });
