@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
@@ -264,6 +264,7 @@ impl Drop for Screen {
 
 fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
     execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
     if mouse {
         execute!(io::stdout(), EnableMouseCapture)?;
@@ -271,8 +272,15 @@ fn enter(mouse: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the terminal back. May be called twice; a terminal that is gone is no reason to stop.
+/// Whether the terminal is ours at the moment.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Gives the terminal back; a terminal that is gone is no reason to stop. Only the first call does anything: leaving the alternate
+/// screen again would set the cursor back, over what a panic has said meanwhile.
 fn leave() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
     drop(execute!(
         io::stdout(),
         EndSynchronizedUpdate,
