@@ -52,7 +52,7 @@ pub struct Recorded {
     pub problems: Vec<Problem>,
 }
 
-/// Folder inside the trace directory that holds the emulated driver under the driver's names, while the program runs.
+/// Folder inside the trace directory that holds the emulated driver under the driver's names.
 const DRIVER_FOLDER: &str = "lib";
 
 /// Runs the program to its end. `say` prints one line of talk.
@@ -144,9 +144,7 @@ pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble
 
     let handshakes = handshake::read(&trace);
     let survivors = handshake::still_running(&handshakes);
-    if survivors.is_empty() {
-        drop(fs::remove_dir_all(trace.join(DRIVER_FOLDER)));
-    }
+    // The folder of the driver stays: a process that the program left behind may not have loaded it yet.
     let mut problems = Vec::new();
     if handshakes.is_empty() {
         let reason = never_loaded(program.not_traceable.as_deref(), device, end);

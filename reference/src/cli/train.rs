@@ -10,7 +10,7 @@ use dflash_train::preset::{Preset, Sizes, memory_estimate};
 use dflash_train::rollout::features::FeatureFiles;
 use dflash_train::rollout::target::{Target, taps};
 use dflash_train::rollout::worker::Source;
-use dflash_train::train::{self, Settings};
+use dflash_train::train::{self, Settings, checkpoint};
 use dflash_train::waits::Waits;
 use serde::Serialize;
 use signal_hook::consts::SIGINT;
@@ -108,7 +108,7 @@ pub struct TrainArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub checkpoint_every: Option<u32>,
 
-    /// Write every step's metrics here, one JSON object a line
+    /// Write every step's metrics here, one JSON object a line; a run that resumes a checkpoint appends
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
 
@@ -310,7 +310,11 @@ impl Reporter {
         let metrics = match &args.metrics {
             None => None,
             Some(path) => {
-                let file = File::create(path).map_err(|error| {
+                // A resumed run goes on in the file of the run that it resumes.
+                let resumes = settings.checkpoint.as_deref().is_some_and(|kept| checkpoint::path(kept).exists());
+                let mut options = File::options();
+                let options = if resumes { options.append(true) } else { options.write(true).truncate(true) };
+                let file = options.create(true).open(path).map_err(|error| {
                     Error::new(format!("cannot write the metrics to {}: {error}", path.display()))
                 })?;
                 Some((path.clone(), BufWriter::new(file)))
