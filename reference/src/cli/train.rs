@@ -311,7 +311,8 @@ impl Reporter {
             None => None,
             Some(path) => {
                 // A resumed run goes on in the file of the run that it resumes.
-                let resumes = settings.checkpoint.as_deref().is_some_and(|kept| checkpoint::path(kept).exists());
+                let resumes =
+                    settings.checkpoint.as_deref().is_some_and(|kept| checkpoint::path(kept).exists());
                 let mut options = File::options();
                 let options = if resumes { options.append(true) } else { options.write(true).truncate(true) };
                 let file = options.create(true).open(path).map_err(|error| {
