@@ -3,9 +3,12 @@
 use crate::support::Place;
 
 #[test]
-fn later_commands_say_so() {
+fn a_trace_that_is_not_there_is_a_misuse_of_every_command_that_reads_one() {
     let place = Place::new();
-    place.syncaudit(["export", "t", "--to", "perfetto"]).refused("not in this version", "use `run`");
+    for words in [&["report", "t"][..], &["check", "t"], &["view", "t"], &["export", "t", "--to", "perfetto"]]
+    {
+        place.syncaudit(words).refused("cannot read a trace from t", "name a trace directory");
+    }
 }
 
 #[test]

@@ -289,7 +289,8 @@ fn a_second_run_in_the_same_place_keeps_the_first_trace() {
     steps(&place, &["--trace", "two"], "4 1");
     let device = |name: &str| json(&place.path().join(name).join("run.json"))["device"].clone();
     assert_eq!([device("one"), device("two")], ["emulated", "emulated"]);
-    assert!(!place.path().join("one/lib").exists(), "the links to the emulated driver go with the run");
+    // A process that the program left behind may load the driver after the program ended.
+    assert!(place.path().join("one/lib/libcuda.so.1").exists(), "the links to the emulated driver stay");
 }
 
 #[test]
