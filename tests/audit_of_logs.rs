@@ -392,7 +392,7 @@ fn many_logs_of_a_directory_are_one_job() {
     let audit = audit(directory.path());
     assert_eq!((audit.processes.len(), audit.step_counts.ordinary), (2, 12));
     assert_eq!(audit.totals.waits, 2 * 23);
-    assert_eq!(audit.sites[0].per_rank, [(0, 10), (1, 10)]);
+    assert_eq!(audit.shares(&audit.sites[0]).iter().map(|share| share.waits).collect::<Vec<_>>(), [10, 10]);
     assert!(audit.problems.iter().any(|p| p.kind == ProblemKind::Truncated), "{:?}", audit.problems);
     assert_eq!(audit.verdict, Verdict::Fail);
 }

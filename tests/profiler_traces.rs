@@ -227,6 +227,59 @@ fn a_wait_of_the_backward_pass_is_placed_at_the_forward_code() {
 }
 
 #[test]
+fn without_sequence_numbers_flows_lead_from_the_backward_pass_to_the_forward_code() {
+    let flow = |ph: &str, category: &str, id: u32, tid: u32, ts: u32| {
+        format!(
+            r#"{{"ph": "{ph}", "id": {id}, "pid": 7, "tid": {tid}, "ts": {ts}, "cat": "{category}", "name": "x", "bp": "e"}}"#
+        )
+    };
+    let op = |name: &str, tid: u32, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 7, "tid": {tid}, "ts": {ts}, "dur": {dur}, "args": {{}}}}"#
+        )
+    };
+    let function = |name: &str, id: u32, ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "python_function", "name": "{name}", "pid": 7, "tid": 7, "ts": {ts}, "dur": 40, "args": {{"Python id": {id}, "Python parent id": null}}}}"#
+        )
+    };
+    for category in ["fwdbwd", "forward_backward"] {
+        let text = document(&[
+            // The same number twice: each flow comes from the last start before it.
+            flow("f", category, 5, 8, 500),
+            flow("s", category, 5, 7, 110),
+            flow("s", category, 5, 7, 1110),
+            flow("f", category, 5, 8, 1500),
+            // Another kind of flow to the same place, one that never started, and one from a process that is not there.
+            flow("s", "ac2g", 5, 7, 210),
+            flow("f", category, 6, 8, 500),
+            flow("s", category, 7, 7, 499).replace("\"pid\": 7", "\"pid\": 9"),
+            flow("f", category, 7, 8, 500),
+            function("model.py(5): first", 1, 100),
+            function("model.py(9): other", 2, 200),
+            function("model.py(5): second", 3, 1100),
+            op("aten::index", 7, 110, 20),
+            op("aten::index", 7, 1110, 20),
+            op("IndexBackward0", 8, 500, 100),
+            op("aten::index_put_", 8, 500, 5),
+            op("IndexBackward0", 8, 1500, 100),
+            r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 7, "tid": 8, "ts": 510, "dur": 50, "args": {"correlation": 1}}"#.into(),
+            r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 7, "tid": 8, "ts": 1510, "dur": 50, "args": {"correlation": 2}}"#.into(),
+        ]);
+        let trace = load(text).unwrap();
+        assert_eq!(trace.processes.len(), 1);
+        let thread = trace.processes[0].threads.iter().find(|thread| thread.tid == 8).unwrap();
+        let functions: Vec<Vec<&str>> = thread
+            .calls
+            .iter()
+            .map(|call| trace.python.get(call.python).iter().map(|frame| trace.str(frame.function)).collect())
+            .collect();
+        let note = "<backward of the code below, in IndexBackward0>";
+        assert_eq!(functions, [[note, "first"], [note, "second"]], "{category}");
+    }
+}
+
+#[test]
 fn times_are_exact_whatever_their_notation_and_events_may_come_in_any_order() {
     let mut all: Vec<String> = events(2);
     all.reverse();
@@ -434,7 +487,7 @@ fn a_directory_of_ranks_is_one_job_with_ranks_in_order() {
         audit.processes.iter().map(|row| (row.rank, row.steps, row.waits)).collect();
     assert_eq!(rows, [(Some(0), 4, 4), (Some(1), 4, 4)]);
     assert_eq!(audit.sites.len(), 1, "the same place of two ranks is one site");
-    assert_eq!(audit.sites[0].per_rank, [(0, 4), (1, 4)]);
+    assert_eq!(audit.shares(&audit.sites[0]).iter().map(|share| share.waits).collect::<Vec<_>>(), [4, 4]);
     let [problem] = audit.problems.as_slice() else { panic!("{:?}", audit.problems) };
     assert_eq!(problem.kind, ProblemKind::ForeignFile);
     assert!(problem.text.contains("config.json"), "{}", problem.text);
@@ -451,9 +504,103 @@ fn a_broken_or_missing_rank_is_named_and_leaves_no_pass_unless_allowed() {
     let audit = audited(&paths, &AuditOptions::default());
     assert_eq!(audit.verdict, Verdict::Inconclusive);
     assert!(audit.reasons.iter().any(|reason| reason.contains("rank1.json")), "{:?}", audit.reasons);
-    assert!(audit.reasons.iter().any(|reason| reason.contains("no trace of 1")), "{:?}", audit.reasons);
+    assert!(audit.reasons.iter().any(|reason| reason.contains("no trace of rank 1")), "{:?}", audit.reasons);
     let options = AuditOptions { allow_missing_ranks: true, ..AuditOptions::default() };
     assert_eq!(audited(&paths, &options).verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_job_of_which_a_rank_is_missing_is_inconclusive_even_if_the_others_wait_too_often() {
+    let folder = Folder::new();
+    let paths = [folder.file("rank0.json", rank(0, 3, 4)), folder.file("rank2.json", rank(2, 3, 4))];
+    let audit = audited(&paths, &AuditOptions::default());
+    assert_eq!(audit.verdict, Verdict::Inconclusive);
+    assert!(audit.reasons[0].contains("no trace of rank 1"), "{:?}", audit.reasons);
+    assert!(
+        audit.reasons[1].contains("4 of 4 ordinary steps wait"),
+        "what is proven is said: {:?}",
+        audit.reasons
+    );
+    assert!(audit.next.iter().any(|next| next.contains("--allow-missing-ranks")), "{:?}", audit.next);
+    let options = AuditOptions { allow_missing_ranks: true, ..AuditOptions::default() };
+    assert_eq!(audited(&paths, &options).verdict, Verdict::Fail);
+}
+
+#[test]
+fn ranks_that_wait_unequally_often_are_named_in_every_report() {
+    let folder = Folder::new();
+    let all = rank(0, 3, 6);
+    // Rank 1 reads in other steps only, rank 2 for longer and in steps of which there are fewer.
+    let seldom = rank(1, 3, 6).replacen("cudaMemcpyAsync", "cudaLaunchKernel", 3).replacen(
+        "cudaStreamSynchronize",
+        "cudaGetLastError",
+        3,
+    );
+    let slow = rank(2, 3, 5).replace("\"dur\": 300", "\"dur\": 390");
+    let paths =
+        [folder.file("rank0.json", &all), folder.file("rank1.json", seldom), folder.file("rank2.json", slow)];
+    let audit = audited(&paths, &AuditOptions::default());
+    let (longest, least) = audit.longest_and_least().unwrap();
+    assert_eq!((longest.rank, least.rank), (Some(2), Some(1)));
+    assert!(audit.ranks_disagree(&audit.sites[0]));
+    let judged = syncaudit::gate::Judged::from(audit);
+    use syncaudit::report::Format;
+    let report =
+        |format: Format| format.render(&judged, syncaudit::report::TextStyle { color: false, width: 200 });
+    for format in [Format::Text, Format::Markdown, Format::Html] {
+        let report = report(format);
+        for sentence in [
+            "rank 2 waits longest: 470.0 us per ordinary step; rank 1 least: 285.0 us",
+            "ranks have different numbers of steps: 5 to 6",
+            "ranks disagree at 1 place",
+            "1 per ordinary step on ranks 0, 2; 0.75 per ordinary step on rank 1",
+        ] {
+            assert!(report.contains(sentence), "{format:?} lacks '{sentence}': {report}");
+        }
+    }
+    let json: serde_json::Value = serde_json::from_str(&report(Format::Json)).unwrap();
+    let waits_longest: Vec<_> =
+        json["ranks"].as_array().unwrap().iter().map(|row| row["waits_longest"].as_bool()).collect();
+    assert_eq!(waits_longest, [Some(false), Some(false), Some(true)]);
+    assert_eq!(json["ranks"][1]["ordinary_waits_per_step"], 0.75);
+    assert_eq!(
+        (&json["sites"][0]["ranks_disagree"], &json["sites"][0]["per_rank"][1]["ordinary_waits"]),
+        (&true.into(), &3.into())
+    );
+    // The same on all ranks: nothing to tell apart.
+    let paths = [folder.file("rank0.json", &all), folder.file("rank1.json", rank(1, 2, 6))];
+    let judged = syncaudit::gate::Judged::from(audited(
+        &paths[..],
+        &AuditOptions { allow_missing_ranks: true, ..AuditOptions::default() },
+    ));
+    assert!(
+        Format::Text
+            .render(&judged, Default::default())
+            .contains("all ranks wait at the same places, equally often")
+    );
+}
+
+#[test]
+fn files_that_tell_no_rank_are_processes_side_by_side() {
+    let folder = Folder::new();
+    let other = document(&events(4)).replace("\"pid\": 7", "\"pid\": 8");
+    let paths = [folder.file("a.json", document(&events(4))), folder.file("b.json", other)];
+    let audit = audited(&paths, &AuditOptions::default());
+    let names: Vec<String> = audit.ranks.iter().map(syncaudit::audit::RankRow::name).collect();
+    assert_eq!(names, ["process 7", "process 8"]);
+    let judged = syncaudit::gate::Judged::from(audit);
+    let text = syncaudit::report::Format::Text.render(&judged, Default::default());
+    assert!(text.contains("ranks: 1 per ordinary step on each"), "{text}");
+}
+
+#[test]
+fn a_rank_without_steps_beside_others_that_have_some_cant_be_judged() {
+    let folder = Folder::new();
+    let without = quiet(&rank(1, 2, 4)).replace("ProfilerStep#", "epoch");
+    let paths = [folder.file("rank0.json", quiet(&rank(0, 2, 4))), folder.file("rank1.json", without)];
+    let audit = audited(&paths, &AuditOptions::default());
+    assert_eq!(audit.verdict, Verdict::Inconclusive);
+    assert!(audit.reasons[0].contains("no step was found in the trace of rank 1"), "{:?}", audit.reasons);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod budget;
 mod idioms;
 mod inferred;
 mod options;
+mod ranks;
 mod seen;
 mod sites;
 mod steps;
@@ -17,6 +18,7 @@ mod waits;
 pub use budget::{Budget, Level, Over, Terms};
 pub(crate) use options::stem;
 pub use options::{AuditOptions, LogEvery, Pattern, PatternError, StepRules};
+pub use ranks::{RankRow, Share};
 pub use sites::{Frame, Site, SiteStatus};
 pub(crate) use sites::{canonical, fingerprint};
 pub use steps::{Step, StepKind, StepSource};
@@ -74,6 +76,14 @@ pub struct ProcessRow {
     pub waits: u64,
 }
 
+impl ProcessRow {
+    /// `rank 3`, or `process 4711` where no rank is known.
+    #[must_use]
+    pub fn name_of(rank: Option<u32>, pid: u64) -> String {
+        rank.map_or_else(|| format!("process {pid}"), |rank| format!("rank {rank}"))
+    }
+}
+
 /// The result: everything a report or a gate needs.
 #[derive(Clone, Debug)]
 pub struct Audit {
@@ -104,6 +114,8 @@ pub struct Audit {
     /// In order of process, thread, time.
     pub waits: Vec<Wait>,
     pub processes: Vec<ProcessRow>,
+    /// The ranks of the job; see [`RankRow`]. A job of one process without a rank has at most one.
+    pub ranks: Vec<RankRow>,
 }
 
 /// Audits a trace.

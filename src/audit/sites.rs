@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::FxHashMap as HashMap;
 
 use super::options::stem;
+use super::ranks::Share;
 use super::steps::{Step, StepKind};
 use super::waits::{SamePlace, Wait};
 use super::{Evidence, WaitKind};
@@ -115,8 +116,8 @@ pub struct Site {
     pub killed_here: bool,
     /// Made by the tool that recorded the trace, not by the program.
     pub by_recorder: bool,
-    /// Waits per rank, for ranks that have any; empty for a job of one process.
-    pub per_rank: Vec<(u32, u64)>,
+    /// What processes have of these waits, in their order, for those that have any.
+    pub per_process: Vec<Share>,
 }
 
 impl Site {
@@ -256,13 +257,14 @@ fn count(trace: &Trace, site: &mut Site, wait: &Wait, steps: &[Step]) {
     if let (Some(sum), Some(blocked_ns)) = (&mut site.blocked_ns, wait.blocked_ns) {
         *sum = sum.saturating_add(blocked_ns);
     }
-    if let Some(rank) = trace.processes.get(wait.process as usize).and_then(|process| process.rank) {
-        match site.per_rank.binary_search_by_key(&rank, |entry| entry.0) {
-            Ok(at) => site.per_rank[at].1 += 1,
-            Err(at) => site.per_rank.insert(at, (rank, 1)),
-        }
-    }
-    match wait.step.map(|step| steps[step as usize].kind) {
+    let kind = wait.step.map(|step| steps[step as usize].kind);
+    let at = site.per_process.binary_search_by_key(&wait.process, |share| share.of).unwrap_or_else(|at| {
+        site.per_process.insert(at, Share { of: wait.process, ..Share::default() });
+        at
+    });
+    site.per_process[at].waits += 1;
+    site.per_process[at].ordinary_waits += u64::from(kind == Some(StepKind::Ordinary));
+    match kind {
         None => site.outside_waits += 1,
         Some(StepKind::Ordinary) => site.ordinary_waits += 1,
         Some(StepKind::Warmup) => site.warmup_waits += 1,
@@ -447,7 +449,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             most_per_step: 0,
             killed_here: false,
             by_recorder: draft.by_recorder,
-            per_rank: Vec::new(),
+            per_process: Vec::new(),
         })
         .collect()
 }

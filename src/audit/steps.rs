@@ -7,6 +7,7 @@
 
 use rustc_hash::FxHashMap as HashMap;
 
+use super::ProcessRow;
 use super::inferred;
 use super::options::{Pattern, StepRules, stem, trailing_number};
 use super::waits::Wait;
@@ -104,7 +105,7 @@ pub(super) fn find(trace: &Trace, rules: &StepRules, problems: &mut Vec<Problem>
         let log_ranges = LogRanges::of(process, &mut log_names);
         if infer && let Some(inferred) = inferred::steps(trace, process) {
             source = StepSource::Inferred;
-            problems.push(said_to_be_inferred(process, &inferred));
+            problems.push(said_to_be_inferred(trace, process, &inferred));
             candidates =
                 inferred.steps.iter().map(|&step| Candidate::inferred(step, inferred.thread)).collect();
         }
@@ -143,8 +144,13 @@ pub(super) fn find(trace: &Trace, rules: &StepRules, problems: &mut Vec<Problem>
 }
 
 /// Tells that steps are a guess, and how to have them for certain.
-fn said_to_be_inferred(process: &Process, inferred: &inferred::Inferred) -> Problem {
-    let of = process.rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));
+fn said_to_be_inferred(trace: &Trace, process: &Process, inferred: &inferred::Inferred) -> Problem {
+    // One process alone needs no name, unless it is one of several ranks.
+    let of = if trace.processes.len() > 1 || process.rank.is_some() {
+        format!(" of {}", ProcessRow::name_of(process.rank, process.pid))
+    } else {
+        String::new()
+    };
     Problem::new(
         ProblemKind::Note,
         format!(

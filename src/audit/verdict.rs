@@ -1,13 +1,15 @@
 //! Pass, fail or inconclusive, and why.
 //!
 //! In: steps, waits and sites with their numbers, and the problems of the trace. Out: the [`Audit`], and its verdict. What is proven is said:
-//! a step over the budget is a fail also when records were lost, since more records could only add waits. A pass needs
-//! everything to be there: any doubt that may hide a wait makes it inconclusive, with the reason. Never a silent zero.
+//! a step over the budget is a fail also when records were lost, since more records could only add waits. A job of which a rank
+//! is missing is the exception: nothing is said of a job as a whole by a part of it. A pass needs everything to be there: any doubt
+//! that may hide a wait makes it inconclusive, with the reason. Never a silent zero.
 
+use super::ranks::RankRow;
 use super::sites::{Site, SiteStatus};
 use super::steps::{Step, StepKind, StepSource};
 use super::waits::Wait;
-use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals, seen};
+use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals, ranks, seen};
 use crate::model::{
     ApiClass, CallEffect, CopyDirection, DeviceOpKind, Problem, ProblemKind, SpanKind, StrId, Trace,
 };
@@ -58,8 +60,10 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
         .filter(|problem| problem.kind == ProblemKind::LostRecords)
         .map(|problem| problem.count)
         .sum();
-    let doubts = doubts(trace, options, &step_counts, &problems);
     let processes = process_rows(trace, &steps, &waits);
+    let ranks = ranks::rows(&processes, &steps, &waits, trace.times_meaningful());
+    let mut doubts = doubts(trace, options, &step_counts, &problems);
+    doubts.extend(ranks_without_steps(trace, &ranks));
     Audit {
         source: trace.source.clone(),
         times_meaningful: trace.times_meaningful(),
@@ -78,12 +82,15 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
         steps,
         waits,
         processes,
+        ranks,
     }
 }
 
 /// Decides, by the steps that are over the budget.
 pub(super) fn conclude(audit: &mut Audit) {
-    let (verdict, mut reasons) = if audit.steps.iter().any(|step| step.over_budget) {
+    let over = audit.steps.iter().any(|step| step.over_budget);
+    let incomplete = audit.doubts.iter().any(|doubt| doubt.of_part);
+    let (verdict, mut reasons) = if over && !incomplete {
         (Verdict::Fail, vec![why_fail(audit)])
     } else if audit.doubts.is_empty() {
         (Verdict::Pass, vec![why_pass(&audit.steps, &audit.step_counts)])
@@ -92,6 +99,9 @@ pub(super) fn conclude(audit: &mut Audit) {
     };
     reasons.extend(audit.cut_short.clone());
     reasons.extend(audit.doubts.iter().map(|doubt| doubt.reason.clone()));
+    if over && incomplete {
+        reasons.push(format!("of what is there, {}", why_fail(audit)));
+    }
     audit.next = what_next(verdict, &audit.doubts);
     audit.verdict = verdict;
     audit.reasons = reasons;
@@ -180,20 +190,27 @@ fn process_rows(trace: &Trace, steps: &[Step], waits: &[Wait]) -> Vec<ProcessRow
 pub struct Doubt {
     pub reason: String,
     pub next: Option<String>,
+    /// Only a part of the job is there: not even a fail can be said of the whole.
+    pub of_part: bool,
 }
 
 fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: &[Problem]) -> Vec<Doubt> {
     let mut doubts = Vec::new();
-    let mut doubt = |reason: String, next: Option<&str>| {
-        doubts.push(Doubt { reason, next: next.map(str::to_owned) });
-    };
     let counts_here = |problem: &&Problem| {
         problem.kind.hides_waits()
             && !(options.allow_missing_ranks && problem.kind == ProblemKind::MissingRank)
     };
     for problem in problems.iter().filter(counts_here) {
-        doubt(problem.text.clone(), None);
+        let of_part = problem.kind == ProblemKind::MissingRank;
+        let next = of_part.then(|| {
+            "give the traces of all ranks, or have those that are there judged with --allow-missing-ranks"
+                .to_owned()
+        });
+        doubts.push(Doubt { reason: problem.text.clone(), next, of_part });
     }
+    let mut doubt = |reason: String, next: Option<&str>| {
+        doubts.push(Doubt { reason, next: next.map(str::to_owned), of_part: false });
+    };
     let cuda_seen = trace.processes.iter().any(|process| {
         !process.device_ops.is_empty() || process.threads.iter().any(|thread| !thread.calls.is_empty())
     });
@@ -273,10 +290,7 @@ fn processes_without_steps(trace: &Trace, steps: &[Step]) -> Option<Problem> {
             process.threads.iter().any(|thread| !thread.calls.is_empty())
                 && !steps.iter().any(|step| step.process as usize == *index)
         })
-        .map(|(_, process)| match process.rank {
-            Some(rank) => format!("rank {rank}"),
-            None => format!("process {}", process.pid),
-        })
+        .map(|(_, process)| ProcessRow::name_of(process.rank, process.pid))
         .collect();
     (!without.is_empty()).then(|| {
         Problem::counted(
@@ -287,6 +301,29 @@ fn processes_without_steps(trace: &Trace, steps: &[Step]) -> Option<Problem> {
                 without.join(", ")
             ),
         )
+    })
+}
+
+/// Ranks that call CUDA and have no step, beside others that have some: what they do in a step nobody knows.
+fn ranks_without_steps(trace: &Trace, ranks: &[RankRow]) -> Option<Doubt> {
+    if ranks.iter().all(|row| row.steps == 0) {
+        return None;
+    }
+    let calls = |&process: &u32| {
+        trace.processes[process as usize].threads.iter().any(|thread| !thread.calls.is_empty())
+    };
+    let without: Vec<String> = ranks
+        .iter()
+        .filter(|row| row.steps == 0 && row.processes.iter().any(calls))
+        .map(RankRow::name)
+        .collect();
+    (!without.is_empty()).then(|| Doubt {
+        reason: format!(
+            "no step was found in the trace of {}, unlike in those of other ranks: its waits can't be judged",
+            without.join(", ")
+        ),
+        next: Some("mark the steps on every rank, or name their range with --steps".to_owned()),
+        of_part: false,
     })
 }
 

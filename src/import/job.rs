@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{ImportError, Progress, eventlog, input, kineto};
-use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder};
+use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder, runs};
 
 /// One recording that was read, as far as the job is concerned.
 #[derive(Clone, Debug, Default)]
@@ -168,27 +168,13 @@ fn note_ranks(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
         trace.problem(Problem::counted(
             ProblemKind::MissingRank,
             missing.len() as u64,
-            format!("of {until} ranks there is no trace of {}", ranges(&missing)),
+            format!(
+                "of {until} ranks there is no trace of {} {}",
+                if missing.len() == 1 { "rank" } else { "ranks" },
+                runs(&missing)
+            ),
         ));
     }
-}
-
-/// `0, 3-5, 9`.
-fn ranges(numbers: &[u32]) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut at = 0;
-    while at < numbers.len() {
-        let start = at;
-        while at + 1 < numbers.len() && numbers[at + 1] == numbers[at] + 1 {
-            at += 1;
-        }
-        parts.push(match at - start {
-            0 => numbers[start].to_string(),
-            _ => format!("{}-{}", numbers[start], numbers[at]),
-        });
-        at += 1;
-    }
-    parts.join(", ")
 }
 
 /// Puts recordings with different zero points on one clock. The earliest stays where it is.
@@ -239,11 +225,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_sort_as_numbers_and_print_as_ranges() {
+    fn ranks_sort_as_numbers() {
         let mut names: Vec<PathBuf> =
             ["rank10.json", "rank9.json", "rank1.json"].iter().map(PathBuf::from).collect();
         names.sort_by_key(|name| natural(name));
         assert_eq!(names, ["rank1.json", "rank9.json", "rank10.json"].map(PathBuf::from));
-        assert_eq!(ranges(&[0, 3, 4, 5, 9]), "0, 3-5, 9");
     }
 }

@@ -16,6 +16,7 @@ mod thread;
 pub use api::{Api, ApiClass, classify};
 pub use builder::{CallData, ProcessBuilder, ThreadBuilder, TraceBuilder};
 pub use device::{CopyDirection, DeviceOp, DeviceOpKind, MemoryKind, Overhead, OverheadKind, Stream};
+pub(crate) use problem::runs;
 pub use problem::{Problem, ProblemKind};
 pub use stacks::{Module, NativeFrame, PythonFrame, StackTable, Stacks};
 pub use strings::Strings;

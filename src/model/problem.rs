@@ -97,3 +97,29 @@ impl Problem {
         Self { kind, count, text: text.into() }
     }
 }
+
+/// `0, 3-5, 9`: ascending numbers with neighbours taken together.
+pub(crate) fn runs(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let texts: Vec<String> = runs
+        .map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => run.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn neighbouring_numbers_are_taken_together() {
+        assert_eq!(runs(&[0, 3, 4, 5, 9]), "0, 3-5, 9");
+        assert_eq!(
+            (runs(&[]), runs(&[7]), runs(&[u32::MAX - 1, u32::MAX])),
+            (String::new(), "7".into(), "4294967294-4294967295".into())
+        );
+    }
+}

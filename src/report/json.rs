@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::Audit;
 use crate::audit::{Budget, Frame, Site, Step};
 use crate::gate::{Finding, Judged};
 
@@ -34,6 +35,7 @@ struct Report<'a> {
     sites: Vec<SiteRow<'a>>,
     per_step: Vec<StepRow>,
     processes: Vec<ProcessRow<'a>>,
+    ranks: Vec<RankRow<'a>>,
 }
 
 #[derive(Serialize)]
@@ -137,7 +139,8 @@ struct SiteRow<'a> {
     most_per_step: u64,
     killed_here: bool,
     by_recorder: bool,
-    per_rank: Vec<RankRow>,
+    per_rank: Vec<ShareRow>,
+    ranks_disagree: bool,
     rule: &'static str,
     evidence: &'static str,
     status: &'static str,
@@ -156,9 +159,24 @@ struct FrameRow<'a> {
 }
 
 #[derive(Serialize)]
-struct RankRow {
+struct ShareRow {
     rank: u32,
     waits: u64,
+    ordinary_waits: u64,
+}
+
+#[derive(Serialize)]
+struct RankRow<'a> {
+    rank: Option<u32>,
+    processes: &'a [u32],
+    steps: usize,
+    ordinary_steps: usize,
+    waits: u64,
+    ordinary_waits: u64,
+    ordinary_waits_per_step: Option<f64>,
+    blocked_ns: Option<u64>,
+    ordinary_blocked_ns: Option<u64>,
+    waits_longest: bool,
 }
 
 #[derive(Serialize)]
@@ -255,8 +273,26 @@ impl<'a> Report<'a> {
                     waits: process.waits,
                 })
                 .collect(),
+            ranks: ranks(audit),
         }
     }
+}
+
+fn ranks(audit: &Audit) -> Vec<RankRow<'_>> {
+    let longest = audit.longest_and_least().map(|(longest, _)| longest);
+    let rows = audit.ranks.iter().map(|row| RankRow {
+        rank: row.rank,
+        processes: &row.processes,
+        steps: row.steps,
+        ordinary_steps: row.ordinary_steps,
+        waits: row.waits,
+        ordinary_waits: row.ordinary_waits,
+        ordinary_waits_per_step: row.waits_per_step(),
+        blocked_ns: row.blocked_ns,
+        ordinary_blocked_ns: row.ordinary_blocked_ns,
+        waits_longest: longest.is_some_and(|longest| std::ptr::eq(longest, row)),
+    });
+    rows.collect()
 }
 
 fn budget_row(budget: &Budget) -> BudgetRow {
@@ -290,10 +326,11 @@ fn sites(judged: &Judged) -> Vec<SiteRow<'_>> {
             findings[site] = Some(finding.code.id());
         }
     }
-    judged.audit.sites.iter().zip(findings).map(|(site, finding)| site_row(site, finding)).collect()
+    let audit = &judged.audit;
+    audit.sites.iter().zip(findings).map(|(site, finding)| site_row(audit, site, finding)).collect()
 }
 
-fn site_row<'a>(site: &'a Site, finding: Option<&'static str>) -> SiteRow<'a> {
+fn site_row<'a>(audit: &'a Audit, site: &'a Site, finding: Option<&'static str>) -> SiteRow<'a> {
     SiteRow {
         fingerprint: &site.fingerprint,
         ordinal: site.ordinal,
@@ -321,12 +358,23 @@ fn site_row<'a>(site: &'a Site, finding: Option<&'static str>) -> SiteRow<'a> {
         most_per_step: site.most_per_step,
         killed_here: site.killed_here,
         by_recorder: site.by_recorder,
-        per_rank: site.per_rank.iter().map(|&(rank, waits)| RankRow { rank, waits }).collect(),
+        per_rank: shares(audit, site),
+        ranks_disagree: audit.ranks_disagree(site),
         rule: site.rule,
         evidence: site.evidence.id(),
         status: site.status.id(),
         finding,
     }
+}
+
+/// Of ranks that have any of its waits.
+fn shares(audit: &Audit, site: &Site) -> Vec<ShareRow> {
+    let shares = audit.shares(site);
+    let rows = audit.ranks.iter().zip(&shares).filter(|(_, share)| share.waits > 0);
+    rows.filter_map(|(row, share)| {
+        Some(ShareRow { rank: row.rank?, waits: share.waits, ordinary_waits: share.ordinary_waits })
+    })
+    .collect()
 }
 
 fn frame_row(frame: &Frame) -> FrameRow<'_> {

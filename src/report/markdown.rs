@@ -27,6 +27,7 @@ pub fn markdown(judged: &Judged) -> String {
     details(&mut page, judged);
     notes(&mut page, judged);
     others(&mut page, judged);
+    ranks(&mut page, judged);
     page.out.push_str(&totals);
     page.finish()
 }
@@ -206,6 +207,35 @@ fn others(page: &mut Page, judged: &Judged) {
         )
     };
     page.list(&head, rest.iter().map(line), "\n</details>\n");
+}
+
+/// The ranks of a job, at most so many.
+const MOST_RANKS: usize = 64;
+
+fn ranks(page: &mut Page, judged: &Judged) {
+    let Some(ranks) = words::ranks(&judged.audit, MOST_RANKS) else { return };
+    let mut part = format!(
+        "\n<details><summary>Ranks ({})</summary>\n\n| {} |\n|---{}|\n",
+        judged.audit.ranks.len(),
+        ranks.head.join(" | "),
+        "|---:".repeat(ranks.head.len() - 1)
+    );
+    for row in &ranks.rows {
+        let _ = writeln!(part, "| {} |", row.join(" | "));
+    }
+    if ranks.left_out > 0 {
+        let more = plural(ranks.left_out as u64, "more rank", "more ranks");
+        let _ = write!(part, "\n... and {more} that wait less\n");
+    }
+    part.push('\n');
+    for sentence in &ranks.sentences {
+        let _ = writeln!(part, "- {}", clipped(sentence));
+    }
+    for place in &ranks.places {
+        let _ = writeln!(part, "  - {}", clipped(place));
+    }
+    part.push_str("\n</details>\n");
+    page.add(&part);
 }
 
 fn totals(judged: &Judged) -> String {

@@ -4,6 +4,7 @@
 //! must never show a time of a run whose times mean nothing, and never more about the machine than the report's own paths.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
@@ -42,6 +43,7 @@ pub fn text(judged: &Judged, style: TextStyle) -> String {
     writer.blocks(judged);
     writer.findings(judged);
     writer.others(judged);
+    writer.ranks(audit);
     writer.totals(audit);
     writer.notes(audit);
     writer.out
@@ -319,6 +321,47 @@ impl Writer {
         let rest = lines.len().saturating_sub(MOST_LINES);
         if rest > 0 {
             self.line(&format!("  ... and {}", plural(rest as u64, "more place", "more places")));
+        }
+    }
+
+    fn ranks(&mut self, audit: &Audit) {
+        let Some(ranks) = words::ranks(audit, MOST_LINES) else { return };
+        self.line("");
+        let title = self.paint(BOLD, "ranks");
+        self.line(&title);
+        let widths: Vec<usize> = (0..ranks.head.len())
+            .map(|column| {
+                let cells = ranks.rows.iter().map(|row| row[column].chars().count());
+                cells.chain([ranks.head[column].len()]).max().unwrap_or(0)
+            })
+            .collect();
+        let aligned = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut line = String::new();
+            for (column, cell) in cells.enumerate() {
+                let width = widths[column];
+                let _ = match column {
+                    0 => write!(line, "  {cell:<width$}"),
+                    _ => write!(line, "  {cell:>width$}"),
+                };
+            }
+            line
+        };
+        let head = aligned(&mut ranks.head.iter().copied());
+        let head = self.paint(DIM, &head);
+        self.line(&head);
+        for row in &ranks.rows {
+            let line = aligned(&mut row.iter().map(String::as_str));
+            self.line(&line);
+        }
+        if ranks.left_out > 0 {
+            let more = plural(ranks.left_out as u64, "more rank", "more ranks");
+            self.line(&format!("  ... and {more} that wait less"));
+        }
+        for sentence in &ranks.sentences {
+            self.paragraph("  ", 2, sentence);
+        }
+        for place in &ranks.places {
+            self.paragraph("    - ", 6, place);
         }
     }
 

@@ -5,8 +5,9 @@
 use std::fmt::Write as _;
 
 use super::Audit;
-use crate::audit::{Frame, Site, plural};
+use crate::audit::{Frame, RankRow, Site, plural};
 use crate::gate::{Finding, Judged};
+use crate::model::runs;
 pub(super) use crate::rules::capital;
 use crate::rules::{self, Rule};
 
@@ -81,10 +82,8 @@ pub(crate) fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
     if !site.thread.is_empty() && site.thread != "main" {
         facts.push(("thread", site.thread.clone()));
     }
-    if site.per_rank.len() > 1 {
-        let ranks: Vec<String> =
-            site.per_rank.iter().map(|(rank, waits)| format!("{rank}: {waits}")).collect();
-        facts.push(("ranks", ranks.join(", ")));
+    if audit.ranks.len() > 1 {
+        facts.push(("ranks", per_rank(audit, site)));
     }
     let callers = callers(site);
     if !callers.is_empty() {
@@ -186,6 +185,154 @@ pub(crate) fn steps_text(audit: &Audit) -> String {
     .map(|(count, word)| format!("{count} {word}"))
     .collect();
     format!("{} ({})", counts.total, parts.join(", "))
+}
+
+/// What the ranks have of a site's waits: `2 per ordinary step on ranks 0, 2-7; none on rank 1`.
+fn per_rank(audit: &Audit, site: &Site) -> String {
+    let by_step = audit.ranks_by_step();
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for (at, share) in audit.shares(site).iter().enumerate() {
+        let rate = match (by_step, audit.ranks[at].ordinary_steps) {
+            (true, steps) if share.ordinary_waits > 0 => {
+                format!("{} per ordinary step", number(share.ordinary_waits as f64 / steps as f64))
+            }
+            (false, _) if share.waits > 0 => plural(share.waits, "wait", "waits"),
+            _ => "none".to_owned(),
+        };
+        match groups.iter_mut().find(|(known, _)| *known == rate) {
+            Some((_, members)) => members.push(at),
+            None => groups.push((rate, vec![at])),
+        }
+    }
+    let parts: Vec<String> = match groups.as_slice() {
+        [(rate, _)] => vec![format!("{rate} on each")],
+        _ => {
+            groups.iter().map(|(rate, members)| format!("{rate} on {}", rank_names(audit, members))).collect()
+        }
+    };
+    parts.join("; ")
+}
+
+/// `rank 1`, `ranks 0, 2-7`, `process 4711`, for indices into the ranks of an audit.
+fn rank_names(audit: &Audit, members: &[usize]) -> String {
+    let rows = members.iter().filter_map(|&at| audit.ranks.get(at));
+    let numbers: Vec<u32> = rows.clone().filter_map(|row| row.rank).collect();
+    let mut names: Vec<String> = rows.filter(|row| row.rank.is_none()).map(RankRow::name).collect();
+    match numbers.as_slice() {
+        [] => {}
+        [one] => names.insert(0, format!("rank {one}")),
+        many => names.insert(0, format!("ranks {}", runs(many))),
+    }
+    names.join(", ")
+}
+
+/// The ranks of a job side by side; nothing for a job of one.
+pub(crate) struct Ranks {
+    /// What stands over the columns; all but the first hold numbers.
+    pub head: Vec<&'static str>,
+    /// A row for each rank that is shown.
+    pub rows: Vec<Vec<String>>,
+    /// Ranks beyond the most that are shown; they wait less.
+    pub left_out: usize,
+    /// Which waits longest, and whether they disagree; sentences without a full stop.
+    pub sentences: Vec<String>,
+    /// The places at which they disagree, and what each has there.
+    pub places: Vec<String>,
+}
+
+/// Places at which ranks disagree that are named.
+const MOST_DISAGREEMENTS: usize = 5;
+
+/// The ranks of a job, at most so many of them: those that wait longest.
+pub(crate) fn ranks(audit: &Audit, most: usize) -> Option<Ranks> {
+    if audit.ranks.len() < 2 {
+        return None;
+    }
+    let by_step = audit.ranks.iter().any(|row| row.ordinary_steps > 0);
+    let mut head = vec!["rank", "steps", "waits"];
+    if by_step {
+        head.push("per ordinary step");
+    }
+    if audit.times_meaningful {
+        head.push(if by_step { "blocked per ordinary step" } else { "blocked" });
+    }
+    let blocked = |row: &RankRow| match by_step {
+        true => row.blocked_ns_per_step(),
+        false => row.blocked_ns.map(|ns| ns as f64),
+    };
+    let mut shown: Vec<&RankRow> = audit.ranks.iter().collect();
+    if shown.len() > most {
+        let weight =
+            |row: &RankRow| blocked(row).or_else(|| row.waits_per_step()).unwrap_or(row.waits as f64);
+        shown.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+        shown.truncate(most);
+        shown.sort_by_key(|row| (row.rank.is_none(), row.rank));
+    }
+    let cells = |row: &&RankRow| {
+        let name = row.rank.map_or_else(|| row.name(), |rank| rank.to_string());
+        let mut cells = vec![name, row.steps.to_string(), row.waits.to_string()];
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        if by_step {
+            cells.push(or_none(row.waits_per_step().map(number)));
+        }
+        if audit.times_meaningful {
+            cells.push(or_none(blocked(row).map(|ns| duration(ns.round() as u64))));
+        }
+        cells
+    };
+    let (sentences, places) = rank_sentences(audit);
+    Some(Ranks {
+        rows: shown.iter().map(cells).collect(),
+        head,
+        left_out: audit.ranks.len() - shown.len(),
+        sentences,
+        places,
+    })
+}
+
+fn rank_sentences(audit: &Audit) -> (Vec<String>, Vec<String>) {
+    let mut sentences = Vec::new();
+    let by_step = audit.ranks_by_step();
+    let each = if by_step { " per ordinary step" } else { "" };
+    if let Some((longest, least)) = audit.longest_and_least() {
+        let (how, measure): (_, &dyn Fn(&RankRow) -> String) = match (audit.times_meaningful, by_step) {
+            (true, true) => {
+                ("longest", &|row| duration(row.blocked_ns_per_step().unwrap_or(0.0).round() as u64))
+            }
+            (true, false) => ("longest", &|row| duration(row.blocked_ns.unwrap_or(0))),
+            (false, true) => ("most often", &|row| times(row.waits_per_step().unwrap_or(0.0))),
+            (false, false) => ("most often", &|row| times(row.waits as f64)),
+        };
+        let (most, few) = (measure(longest), measure(least));
+        sentences.push(if most == few {
+            format!("all ranks wait about equally: {most}{each}")
+        } else {
+            format!("{} waits {how}: {most}{each}; {} least: {few}", longest.name(), least.name())
+        });
+    }
+    let mut steps: Vec<usize> = audit.ranks.iter().map(|row| row.steps).collect();
+    steps.sort_unstable();
+    if let ([least, .., most], true) = (steps.as_slice(), steps.first() != steps.last()) {
+        sentences.push(format!("ranks have different numbers of steps: {least} to {most}"));
+    }
+    let sites: Vec<&Site> = audit.sites.iter().filter(|site| audit.ranks_disagree(site)).collect();
+    sentences.push(match sites.len() as u64 {
+        0 => "all ranks wait at the same places, equally often".to_owned(),
+        count => format!("ranks disagree at {}", plural(count, "place", "places")),
+    });
+    let place =
+        |site: &&Site| format!("{} at {}: {}", site.kind.id(), place_text(site), per_rank(audit, site));
+    let mut places: Vec<String> = sites.iter().take(MOST_DISAGREEMENTS).map(place).collect();
+    if let more @ 1.. = sites.len().saturating_sub(MOST_DISAGREEMENTS) as u64 {
+        places
+            .push(format!("and {}; the JSON report has them all", plural(more, "more place", "more places")));
+    }
+    (sentences, places)
+}
+
+/// `once`, `3 times`.
+fn times(count: f64) -> String {
+    if count == 1.0 { "once".to_owned() } else { format!("{} times", number(count)) }
 }
 
 /// The sums over all waits, as (name, value).

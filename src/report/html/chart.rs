@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::Audit;
-use crate::audit::{Step, StepKind, plural};
+use crate::audit::{ProcessRow, Step, StepKind, plural};
 
 const MOST_BARS: usize = 300;
 const WIDTH: f64 = 1000.0;
@@ -93,10 +93,7 @@ pub(super) fn steps(page: &mut String, audit: &Audit) {
 
 fn process_name(audit: &Audit, step: &Step) -> String {
     match audit.processes.get(step.process as usize) {
-        Some(process) => match process.rank {
-            Some(rank) => format!(" of rank {rank}"),
-            None => format!(" of process {}", process.pid),
-        },
+        Some(process) => format!(" of {}", ProcessRow::name_of(process.rank, process.pid)),
         None => String::new(),
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::words::{self, capital, finding_place, number, place_text, plain, rule_of, site_of};
+use crate::Audit;
 use crate::audit::{Frame, Site, Verdict, plural};
 use crate::gate::{Finding, Judged, Severity};
 use crate::rules;
@@ -36,6 +37,7 @@ pub fn html(judged: &Judged) -> String {
     card(&mut page, judged);
     findings(&mut page, judged);
     sites(&mut page, judged);
+    ranks(&mut page, audit);
     chart::steps(&mut page, audit);
     timeline::one_step(&mut page, audit);
     explanations(&mut page, judged);
@@ -254,6 +256,37 @@ fn stack(page: &mut String, name: &str, frames: &[Frame]) {
         let _ = write!(page, "<li class=\"{class}\"><code>{}</code></li>", escape(&words::frame_text(frame)));
     }
     page.push_str("</ol></details>\n");
+}
+
+/// The ranks of a job side by side: all of them.
+fn ranks(page: &mut String, audit: &Audit) {
+    let Some(ranks) = words::ranks(audit, usize::MAX) else { return };
+    page.push_str("<section>\n<h2>Ranks</h2>\n<div class=\"scroll\">\n<table class=\"ranks\">\n<thead><tr>");
+    let class = |column: usize| if column == 0 { "" } else { " class=\"number\"" };
+    for (column, name) in ranks.head.iter().enumerate() {
+        let _ = write!(page, "<th{}>{name}</th>", class(column));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &ranks.rows {
+        page.push_str("<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            let _ = write!(page, "<td{}>{}</td>", class(column), escape(cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n<ul>\n");
+    for sentence in &ranks.sentences {
+        let _ = writeln!(page, "<li>{}</li>", escape(sentence));
+    }
+    page.push_str("</ul>\n");
+    if !ranks.places.is_empty() {
+        page.push_str("<ul>\n");
+        for place in &ranks.places {
+            let _ = writeln!(page, "<li><code>{}</code></li>", escape(place));
+        }
+        page.push_str("</ul>\n");
+    }
+    page.push_str("</section>\n");
 }
 
 /// What the rules of this report's places say, each once.
