@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Args, Event, Id};
+use super::event::{Args, Event, FORWARD_TO_BACKWARD, Id};
 use super::json::{Text, integer, unescape};
 use super::names::{self, Category};
 use super::own;
@@ -68,6 +68,8 @@ pub(super) struct FileBuilder<'t, 'p> {
     /// Begin and end events by thread, paired at the end because they may be out of order.
     begun: HashMap<(usize, u64), Vec<Edge>>,
     pub(super) places: Places,
+    /// Ends of flows from forward to backward operators.
+    flows: Vec<FlowEnd>,
     thread_names: Vec<(Option<i64>, i64, String)>,
     process_names: Vec<(i64, String)>,
     copy_names: FxHashMap<StrId, CopyName>,
@@ -83,6 +85,15 @@ pub(super) struct FileBuilder<'t, 'p> {
 }
 
 type CopyName = (crate::model::CopyDirection, crate::model::MemoryKind, crate::model::MemoryKind);
+
+/// Where a flow starts or finishes.
+struct FlowEnd {
+    flow: i64,
+    starts: bool,
+    pid: i64,
+    tid: i64,
+    time_ns: u64,
+}
 
 struct Edge {
     time_ns: u64,
@@ -115,6 +126,7 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
             unused: Unused::default(),
             begun: HashMap::new(),
             places: Places::default(),
+            flows: Vec::new(),
             thread_names: Vec::new(),
             process_names: Vec::new(),
             apis: FxHashMap::default(),
@@ -438,6 +450,37 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
         self.begun.entry(place).or_default().push(Edge { time_ns, begin });
     }
 
+    fn flow(&mut self, event: &Event<'_>) {
+        let (Id::Number(flow), Some(pid), Some(tid)) = (event.flow, self.id(event.pid), self.id(event.tid))
+        else {
+            return;
+        };
+        if let Some(time_ns) = self.start(event) {
+            self.flows.push(FlowEnd { flow, starts: event.phase == b's', pid, tid, time_ns });
+        }
+    }
+
+    /// Hands the flows from forward to backward operators on. One number may come again: a flow comes from its last start.
+    fn pair_flows(&mut self) {
+        let mut flows = std::mem::take(&mut self.flows);
+        flows.sort_by_key(|end| (end.flow, end.time_ns, !end.starts));
+        let mut begun: Option<FlowEnd> = None;
+        for end in flows {
+            if end.starts {
+                begun = Some(end);
+                continue;
+            }
+            let Some(begin) = begun.as_ref().filter(|begin| begin.flow == end.flow) else { continue };
+            let place = |end: &FlowEnd| {
+                let index = self.pids.iter().position(|&pid| pid == end.pid)?;
+                Some((self.first_process + index, thread_id(end.tid)))
+            };
+            if let (Some(forward), Some(backward)) = (place(begin), place(&end)) {
+                self.places.flow((forward, begin.time_ns), (backward, end.time_ns));
+            }
+        }
+    }
+
     /// Pairs begins with ends, names threads and processes, gives device work to its process.
     pub(super) fn finish(&mut self) {
         self.pair_edges();
@@ -460,6 +503,7 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
             }
         }
         self.share_device_work();
+        self.pair_flows();
         let places = std::mem::take(&mut self.places);
         places.finish(self.trace);
         for process in self.processes() {
@@ -540,7 +584,8 @@ impl Sink for FileBuilder<'_, '_> {
             b'M' => self.metadata(event),
             b'B' | b'E' => self.edge(event),
             0 => self.unused.incomplete += 1,
-            // Flows, marks and counters: correlation ids say the same, or nothing here needs it.
+            b's' | b'f' if FORWARD_TO_BACKWARD.contains(&event.category) => self.flow(event),
+            // Other flows, marks and counters: correlation ids say the same, or nothing here needs it.
             _ => {}
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Event<'a> {
     pub start_ns: Option<i64>,
     pub duration_ns: Option<i64>,
     pub args: Args<'a>,
+    /// Of a flow event: what its start and its finish have in common.
+    pub flow: Id<'a>,
 }
 
 /// The wanted fields of an event's `args`.
@@ -66,6 +68,7 @@ pub(super) struct Args<'a> {
 #[inline]
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     let mut event = Event::default();
+    let start = cursor.at;
     cursor.enter_object()?;
     while let Some(key) = cursor.next_key()? {
         let value = cursor.value()?;
@@ -83,13 +86,42 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
         }
         cursor.after_value()?;
         if is_flow(event.phase) {
-            // A third of all events are arrows between others, of which nothing is used.
-            cursor.skip_rest()?;
+            // A third of all events are arrows between others; only those from forward to backward operators are used.
+            let mut begin = *cursor;
+            begin.at = start;
+            if cursor.skip_rest_seeing(&FORWARD_TO_BACKWARD)? || FORWARD_TO_BACKWARD.contains(&event.category)
+            {
+                return read_flow(begin);
+            }
             break;
         }
     }
     Ok(event)
 }
+
+/// Reads a flow event whole.
+#[cold]
+fn read_flow(mut cursor: Cursor<'_>) -> Result<Event<'_>, Fault> {
+    let mut event = Event::default();
+    cursor.enter_object()?;
+    while let Some(key) = cursor.next_key()? {
+        match (key, cursor.value()?) {
+            (_, Value::Object | Value::Array) => cursor.skip_nested()?,
+            (b"ph", Value::Text(text)) => event.phase = text.raw.first().copied().unwrap_or(0),
+            (b"cat", Value::Text(text)) => event.category = text.raw,
+            (b"ts", value) => event.start_ns = time(value),
+            (b"pid", value) => event.pid = Id::from(value),
+            (b"tid", value) => event.tid = Id::from(value),
+            (b"id", value) => event.flow = Id::from(value),
+            _ => {}
+        }
+        cursor.after_value()?;
+    }
+    Ok(event)
+}
+
+/// Categories of the flows from a forward operator to the backward operator that differentiates it.
+pub(super) const FORWARD_TO_BACKWARD: [&[u8]; 2] = [b"fwdbwd", b"forward_backward"];
 
 /// Phases of flow events: start, step, finish.
 fn is_flow(phase: u8) -> bool {

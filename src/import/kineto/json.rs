@@ -208,12 +208,20 @@ impl<'a> Cursor<'a> {
     /// Skips what is left of the object or array that was entered.
     #[inline]
     pub(super) fn skip_rest(&mut self) -> Result<(), Fault> {
+        self.skip_rest_seeing(&[]).map(|_| ())
+    }
+
+    /// The same, and answers whether one of the strings on the way was one of these.
+    #[inline]
+    pub(super) fn skip_rest_seeing(&mut self, wanted: &[&[u8]]) -> Result<bool, Fault> {
         let mut depth = 1u32;
+        let mut seen = false;
         loop {
             match self.bytes.get(self.at) {
                 None => return Err(Fault::Incomplete),
                 Some(b'"') => {
-                    self.string()?;
+                    let text = self.string()?;
+                    seen |= wanted.contains(&text.raw);
                     continue;
                 }
                 Some(b'[' | b'{') => depth += 1,
@@ -221,7 +229,7 @@ impl<'a> Cursor<'a> {
                     depth -= 1;
                     if depth == 0 {
                         self.at += 1;
-                        return Ok(());
+                        return Ok(seen);
                     }
                 }
                 Some(_) => {}

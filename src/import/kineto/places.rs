@@ -1,7 +1,7 @@
 //! Which Python code a call came from.
 //!
 //! In: Python functions with their parents, `Call stack` texts of operators (traces of 2021 and 2022), and the sequence numbers
-//! that tie a backward operator to the forward operator it differentiates. Out: a Python stack for every call that lies
+//! and flows that tie a backward operator to the forward operator it differentiates. Out: a Python stack for every call that lies
 //! inside of one of these. A call from a backward operator gets the forward code's stack, under a frame that says so:
 //! autograd's threads run no Python of their own.
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::json::{Text, unescape};
 use super::names;
-use crate::model::{PythonFrame, StackId, StrId, TraceBuilder};
+use crate::model::{PythonFrame, Span, SpanKind, StackId, StrId, Thread, TraceBuilder};
 
 type Key = (usize, u64);
 
@@ -23,6 +23,8 @@ pub(super) struct Places {
     python: FxHashMap<u32, (StrId, u32)>,
     forward: FxHashMap<(usize, i64), Vec<Forward>>,
     backward: HashMap<Key, Vec<Backward>>,
+    /// By the thread of the backward operator: when it was on, and where it came from.
+    flows: HashMap<Key, Vec<(u64, Forward)>>,
     stacks_by_text: FxHashMap<Box<[u8]>, StackId>,
     frames: HashMap<StrId, PythonFrame>,
 }
@@ -44,8 +46,10 @@ enum Stack {
     Name(StrId),
 }
 
+/// Where forward code was.
+#[derive(Clone, Copy)]
 struct Forward {
-    tid: u64,
+    thread: Key,
     start_ns: u64,
 }
 
@@ -53,8 +57,15 @@ struct Forward {
 struct Backward {
     start_ns: u64,
     end_ns: u64,
-    sequence: i64,
     name: StrId,
+    from: From,
+}
+
+/// How the forward operator is found.
+#[derive(Clone, Copy)]
+enum From {
+    Sequence(i64),
+    Flow(Forward),
 }
 
 impl Places {
@@ -115,11 +126,18 @@ impl Places {
         name: StrId,
     ) {
         if forward_thread.is_some_and(|thread| thread != 0) {
-            self.backward.entry(thread).or_default().push(Backward { start_ns, end_ns, sequence, name });
+            let from = From::Sequence(sequence);
+            self.backward.entry(thread).or_default().push(Backward { start_ns, end_ns, name, from });
         } else {
             let known = self.forward.entry((thread.0, sequence)).or_default();
-            known.push(Forward { tid: thread.1, start_ns });
+            known.push(Forward { thread, start_ns });
         }
+    }
+
+    /// A flow from a forward operator to a backward operator: a thread, and a time at which the operator is on, of each.
+    pub(super) fn flow(&mut self, forward: (Key, u64), backward: (Key, u64)) {
+        let forward = Forward { thread: forward.0, start_ns: forward.1 };
+        self.flows.entry(backward.0).or_default().push((backward.1, forward));
     }
 
     /// Gives every call its Python stack.
@@ -138,7 +156,8 @@ impl Places {
         let mut process_builder = trace.process_at(process);
         let thread = &mut process_builder.data().threads[index];
         let key = (process, thread.tid);
-        if !self.threads.contains_key(&key) && !self.backward.contains_key(&key) {
+        let flows = self.flows.remove(&key).map_or_else(Vec::new, |flows| joined(flows, thread));
+        if !self.threads.contains_key(&key) && !self.backward.contains_key(&key) && flows.is_empty() {
             return;
         }
         let mut calls = std::mem::take(&mut thread.calls);
@@ -153,7 +172,8 @@ impl Places {
         }
         self.threads.insert(key, places);
 
-        if let Some(mut backward) = self.backward.remove(&key) {
+        // What sequence numbers say goes before what flows say.
+        for mut backward in self.backward.remove(&key).into_iter().chain([flows]) {
             backward.sort_by_key(|op| (op.start_ns, std::cmp::Reverse(op.end_ns)));
             let mut sweep = Sweep::default();
             for call in &mut calls {
@@ -169,16 +189,17 @@ impl Places {
 
     /// The stack of the forward operator that `op` differentiates, under a frame that names `op`.
     fn forward_stack(&mut self, process: usize, op: Backward, trace: &mut TraceBuilder) -> StackId {
-        // Operators nested in the one that made the autograd node have its number too, as have those that came between
-        // two nodes: the node was made in the last one that began.
-        let forward = self.forward.get(&(process, op.sequence)).and_then(|known| {
-            known
-                .iter()
-                .filter(|forward| forward.start_ns <= op.start_ns)
-                .max_by_key(|forward| forward.start_ns)
-        });
-        let Some(&Forward { tid, start_ns }) = forward else { return StackId::NONE };
-        let Some(places) = self.threads.get(&(process, tid)) else { return StackId::NONE };
+        let forward = match op.from {
+            // Operators nested in the one that made the autograd node have its number too, as have those that came between
+            // two nodes: the node was made in the last one that began.
+            From::Sequence(sequence) => self.forward.get(&(process, sequence)).and_then(|known| {
+                let before = known.iter().filter(|forward| forward.start_ns <= op.start_ns);
+                before.max_by_key(|forward| forward.start_ns).copied()
+            }),
+            From::Flow(forward) => Some(forward),
+        };
+        let Some(Forward { thread, start_ns }) = forward else { return StackId::NONE };
+        let Some(places) = self.threads.get(&thread) else { return StackId::NONE };
         let until = places.partition_point(|place| place.start_ns <= start_ns);
         let Some(place) = places[..until].iter().rev().find(|place| start_ns < place.end_ns).copied() else {
             return StackId::NONE;
@@ -220,6 +241,24 @@ impl Places {
     }
 }
 
+/// The backward operators at which flows finish: of several that begin then the outermost, else the innermost that is on.
+fn joined(mut flows: Vec<(u64, Forward)>, thread: &Thread) -> Vec<Backward> {
+    let mut ops: Vec<&Span> = thread.spans.iter().filter(|span| span.kind == SpanKind::Op).collect();
+    ops.sort_by_key(|op| (op.start_ns, std::cmp::Reverse(op.end_ns)));
+    flows.sort_by_key(|flow| flow.0);
+    let mut sweep = Sweep::default();
+    let mut found = Vec::with_capacity(flows.len());
+    for (time_ns, forward) in flows {
+        let first = ops.partition_point(|op| op.start_ns < time_ns);
+        let begins = ops.get(first).filter(|op| op.start_ns == time_ns);
+        if let Some(op) = begins.or_else(|| sweep.innermost(&ops, time_ns)) {
+            let from = From::Flow(forward);
+            found.push(Backward { start_ns: op.start_ns, end_ns: op.end_ns, name: op.name, from });
+        }
+    }
+    found
+}
+
 fn frame(name: &str, trace: &mut TraceBuilder) -> PythonFrame {
     let (file, line, function) = names::python_frame(name);
     let file = if file.is_empty() { StrId::NONE } else { trace.intern(file) };
@@ -232,6 +271,15 @@ trait Timed {
 }
 
 impl Timed for Place {
+    fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+    fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+}
+
+impl Timed for &Span {
     fn start_ns(&self) -> u64 {
         self.start_ns
     }
