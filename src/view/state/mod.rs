@@ -1,0 +1,300 @@
+//! What the user is looking at, and what a key changes about it.
+//!
+//! In: a [`Recording`], keys, the size of the screen. Out: the state that the widgets draw, and [`Effect`]s for what lies outside
+//! (leaving, clipboard, editor, files). Nothing here draws or touches the terminal: all of it can be tested with keys alone.
+//!
+//! [`input`] keys and mouse, [`moving`] in the timeline, [`lists`] of sites and steps, [`drilling`] in and out, [`find`] matches,
+//! [`under_cursor`] what is where, [`layout`] how much room there is.
+
+mod drilling;
+mod find;
+mod input;
+mod layout;
+mod lists;
+mod moving;
+mod under_cursor;
+
+use super::axis::Window;
+use super::keys::Keymap;
+use super::recording::Recording;
+use super::search::{Hits, Query};
+use super::sources::Sources;
+
+/// The views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    Timeline,
+    Sites,
+    /// One site, opened.
+    Site,
+    Steps,
+    Ranks,
+    Report,
+}
+
+/// What lies outside of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Quit,
+    Suspend,
+    Copy(String),
+    Edit { path: String, line: u32 },
+    Save(SaveAs),
+    Mouse(bool),
+}
+
+/// How the visible part is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveAs {
+    Svg,
+    Text,
+}
+
+/// What has the keyboard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Normal,
+    Help {
+        query: String,
+        top: usize,
+    },
+    Prompt {
+        asks: Asks,
+        text: String,
+    },
+    /// Which format to save in.
+    Save,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    Search,
+    Filter,
+}
+
+/// A row of the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Index into the recording's lanes.
+    pub lane: usize,
+    pub part: Part,
+}
+
+/// Which row of its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Range(usize),
+    Calls,
+    Waits,
+    Ops,
+}
+
+/// What is under the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    Wait(usize),
+    Call(usize, usize),
+    Span(usize, usize),
+    Op(usize, usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteOrder {
+    Worst,
+    Waits,
+    Blocked,
+    Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOrder {
+    Time,
+    Waits,
+    Blocked,
+}
+
+/// The rows of the screen that the timeline's fixed parts take: minimap, axis, steps.
+const FIXED_ROWS: u16 = 3;
+
+/// What the user is looking at.
+#[derive(Debug)]
+pub struct App {
+    pub rec: Recording,
+    pub keymap: Keymap,
+    pub view: View,
+    pub mode: Mode,
+    /// Said once, in place of the footer.
+    pub message: Option<String>,
+    pub screen: (u16, u16),
+    pub window: Window,
+    /// Position of the cursor.
+    pub cursor: u64,
+    pub row: Row,
+    /// The wait that was gone to, as several may be in the cursor's column.
+    pub wait: Option<usize>,
+    pub rows: Vec<Row>,
+    /// Lanes left out of `rows`, as they do nothing in the window and there is no room.
+    pub idle: usize,
+    /// The first row on the screen.
+    pub top: usize,
+    pub run_ahead_ns: Vec<Option<u64>>,
+    pub bookmarks: Vec<u64>,
+    /// Index into `sites_shown`.
+    pub site_row: usize,
+    pub sites_shown: Vec<usize>,
+    pub site_order: SiteOrder,
+    pub filter: String,
+    /// The opened site.
+    pub site: usize,
+    pub occurrence: usize,
+    /// The keyboard is with the text of the site, not with its occurrences.
+    pub site_text_focus: bool,
+    pub scroll: usize,
+    pub steps_shown: Vec<usize>,
+    pub step_row: usize,
+    pub step_order: StepOrder,
+    pub rank_row: usize,
+    pub report: Vec<String>,
+    pub query: Option<Query>,
+    pub hits: Hits,
+    pub sources: Sources,
+    pub mouse: bool,
+    /// The program still runs.
+    pub live: bool,
+    before: Vec<(View, Window, u64, Row, Option<usize>)>,
+}
+
+impl App {
+    /// Begins with the worst ordinary step and its most expensive wait, at a screen of that size.
+    #[must_use]
+    pub fn new(rec: Recording, keymap: Keymap, screen: (u16, u16)) -> Self {
+        let window = rec.axis.whole();
+        let mut app = Self {
+            keymap,
+            view: View::Timeline,
+            mode: Mode::Normal,
+            message: None,
+            screen,
+            window,
+            cursor: 0,
+            row: Row { lane: 0, part: Part::Waits },
+            wait: None,
+            rows: Vec::new(),
+            idle: 0,
+            top: 0,
+            run_ahead_ns: rec.run_ahead_ns(),
+            bookmarks: Vec::new(),
+            site_row: 0,
+            sites_shown: Vec::new(),
+            site_order: SiteOrder::Worst,
+            filter: String::new(),
+            site: 0,
+            occurrence: 0,
+            site_text_focus: false,
+            scroll: 0,
+            steps_shown: Vec::new(),
+            step_row: 0,
+            step_order: StepOrder::Time,
+            rank_row: 0,
+            report: Vec::new(),
+            query: None,
+            hits: Hits::default(),
+            sources: Sources::default(),
+            mouse: false,
+            live: false,
+            before: Vec::new(),
+            rec,
+        };
+        app.refresh();
+        match app.rec.worst_step() {
+            Some(step) => app.go_to_step(step),
+            // Without steps: the most expensive wait of all.
+            None => {
+                let waits = &app.rec.judged.audit.waits;
+                let worst = (0..waits.len())
+                    .max_by_key(|&wait| (waits[wait].blocked_ns, std::cmp::Reverse(waits[wait].site)));
+                if let Some(wait) = worst {
+                    app.go_to_wait(wait);
+                }
+            }
+        }
+        app
+    }
+
+    /// Takes a newer recording of the same run; the user stays where they are, or at the end if they were there.
+    pub fn update(&mut self, rec: Recording) {
+        let at_start = self.rec.judged.audit.waits.is_empty() && self.rec.judged.audit.steps.is_empty();
+        let whole = self.window == self.rec.axis.whole();
+        let screen = self.screen;
+        let keymap = self.keymap.clone();
+        if at_start {
+            let (live, message) = (self.live, self.message.take());
+            *self = Self { live, message, ..Self::new(rec, keymap, screen) };
+            return;
+        }
+        // Numbers of waits and sites may have changed: find the opened site by its name, the wait by its place in time.
+        let fingerprint = self.rec.judged.audit.sites.get(self.site).map(|site| site.fingerprint.clone());
+        let selected = self
+            .sites_shown
+            .get(self.site_row)
+            .map(|&site| self.rec.judged.audit.sites[site].fingerprint.clone());
+        let wait = self.wait.map(|wait| {
+            let wait = &self.rec.judged.audit.waits[wait];
+            (wait.process, wait.thread, wait.start_ns)
+        });
+        self.run_ahead_ns = rec.run_ahead_ns();
+        self.rec = rec;
+        let named = |name: Option<String>| {
+            self.rec.judged.audit.sites.iter().position(|site| Some(&site.fingerprint) == name.as_ref())
+        };
+        let (site, selected) = (named(fingerprint), named(selected));
+        self.site = site.unwrap_or(0);
+        if self.view == View::Site && site.is_none() {
+            self.view = View::Sites;
+        }
+        self.wait = wait.and_then(|place| {
+            self.rec
+                .judged
+                .audit
+                .waits
+                .iter()
+                .position(|wait| (wait.process, wait.thread, wait.start_ns) == place)
+        });
+        self.before.clear();
+        self.refresh();
+        self.site_row =
+            self.sites_shown.iter().position(|&site| Some(site) == selected).unwrap_or(self.site_row);
+        if whole {
+            self.window = self.rec.axis.whole();
+        }
+        self.hits = Hits::default();
+        if let Some(query) = &self.query {
+            self.hits = query.count(&self.rec);
+        }
+    }
+
+    /// Recomputes what is listed.
+    fn refresh(&mut self) {
+        self.order_sites();
+        self.order_steps();
+        self.lay_out_rows();
+        let width = usize::from(self.screen.0.max(20)) - 2;
+        let style = crate::report::TextStyle { color: false, width };
+        let text = crate::report::text(&self.rec.judged, style);
+        self.report = text.lines().map(str::to_owned).collect();
+    }
+
+    /// The screen has another size now.
+    pub fn resize(&mut self, width: u16, height: u16) {
+        if self.screen != (width, height) {
+            self.screen = (width, height);
+            self.refresh();
+            self.show_row();
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Option<Effect> {
+        self.message = Some(text.to_owned());
+        None
+    }
+}
