@@ -118,7 +118,7 @@ pub fn export(args: ExportArgs) -> Result<u8, Trouble> {
     };
     let write = |out: &mut dyn Write| {
         match args.to {
-            ExportFormat::Perfetto => export::perfetto(&rec, out),
+            ExportFormat::Perfetto => export::perfetto(&rec, rec.axis.whole(), out),
             ExportFormat::Csv => export::csv(&rec, out),
             ExportFormat::Speedscope => export::speedscope(&rec, out),
         }?;

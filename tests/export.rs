@@ -5,6 +5,7 @@ use syncaudit::audit::{AuditOptions, audit};
 use syncaudit::export;
 use syncaudit::model::{CallData, CopyDirection, DeviceOp, DeviceOpKind, TraceBuilder};
 use syncaudit::view::Recording;
+use syncaudit::view::axis::Window;
 
 /// Four steps, each with a copy to the host and a synchronise (one wait), and a synchronise on another thread.
 fn recording(emulated: bool) -> Recording {
@@ -118,10 +119,50 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     all
 }
 
+/// Tracks, and slices of them, by name, read without any knowledge of our own structs.
+fn slices(bytes: &[u8]) -> Vec<String> {
+    let mut names = std::collections::BTreeMap::new();
+    let mut slices = Vec::new();
+    for (_, _, packet) in fields(bytes) {
+        for (field, _, part) in fields(packet) {
+            if field == 12 {
+                for (_, _, name) in fields(part).into_iter().filter(|(field, ..)| *field == 2) {
+                    let name = fields(name);
+                    names.insert(name[0].1, String::from_utf8(name[1].2.to_vec()).unwrap());
+                }
+            }
+            if field == 11 {
+                slices
+                    .extend(fields(part).iter().filter(|(field, ..)| *field == 10).map(|&(_, name, _)| name));
+            }
+        }
+    }
+    slices.into_iter().map(|name| names[&name].clone()).collect()
+}
+
+#[test]
+fn a_window_of_a_trace_has_what_reaches_into_it_and_flows_with_two_ends() {
+    let rec = recording(false);
+    let whole = slices(&written(|out| export::perfetto(&rec, rec.axis.whole(), out).unwrap()));
+    assert_eq!(whole.iter().filter(|name| *name == "step").count(), 4);
+    // From the middle of the first read's synchronise, behind its copy, to just before the other thread's.
+    let start = rec.axis.position(1_095_000);
+    let window = Window { start, len: rec.axis.position(1_199_000) - start };
+    let bytes = written(|out| export::perfetto(&rec, window, out).unwrap());
+    let mut found = slices(&bytes);
+    found.sort();
+    assert_eq!(found, ["cuStreamSynchronize", "device-to-host-read", "step", "step, \"quoted\""]);
+    let flows =
+        fields(&bytes).into_iter().flat_map(|packet| fields(packet.2)).filter(|(field, ..)| *field == 11);
+    let ends = flows.flat_map(|event| fields(event.2)).filter(|(field, ..)| [47, 48].contains(field));
+    assert_eq!(ends.count(), 0, "the copy is not there");
+}
+
 #[test]
 fn perfetto_flows_have_two_ends_and_none_goes_back_in_time() {
     for emulated in [false, true] {
-        let bytes = written(|out| export::perfetto(&recording(emulated), out).unwrap());
+        let rec = recording(emulated);
+        let bytes = written(|out| export::perfetto(&rec, rec.axis.whole(), out).unwrap());
         let (mut begun, mut ended) = (Vec::new(), Vec::new());
         let mut balance = std::collections::BTreeMap::new();
         let mut names = 0;

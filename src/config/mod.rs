@@ -7,7 +7,7 @@ mod sections;
 mod starter;
 mod values;
 
-pub use starter::starter;
+pub use starter::{allow_entry, starter};
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::audit::{Audit, AuditOptions, SiteStatus, StepKind, StepSource, WaitKind};
+use crate::audit::{Audit, AuditOptions, Site, SiteStatus, StepKind, StepSource, WaitKind};
 use crate::gate::judged_per_step;
 
 /// Entries for waits over the budget that are written out; a baseline is the better place for more.
@@ -167,21 +167,33 @@ fn entries(out: &mut String, audit: &Audit) {
         "\n# Over the budget in this trace. An entry needs a reason; a baseline takes them all at once.\n",
     );
     for (site, most) in over.iter().take(MOST_ENTRIES) {
-        let place = site.place().map_or_else(String::new, |frame| match frame.line {
-            0 => format!(" in {}", frame.function),
-            line => format!(" at {}:{line}", frame.file),
-        });
-        let _ = writeln!(
-            out,
-            "#\n# {}{}\n# [[allow]]\n# fingerprint = \"{}\"\n# max-per-step = {most}\n# reason = \"\"",
-            site.kind.id(),
-            one_line(&place),
-            site.fingerprint
-        );
+        out.push_str("#\n");
+        for line in allow_entry(site, *most).lines() {
+            let comment = if line.starts_with('#') { "" } else { "# " };
+            let _ = writeln!(out, "{comment}{line}");
+        }
     }
     if over.len() > MOST_ENTRIES {
         let _ = writeln!(out, "#\n# ... and {} more.", over.len() - MOST_ENTRIES);
     }
+}
+
+/// An entry of the allow-list for a place that has up to `most` waits in a step. Its reason is for a person to fill in: the gate refuses an
+/// empty one.
+#[must_use]
+pub fn allow_entry(site: &Site, most: u64) -> String {
+    let place = site.place().map_or_else(String::new, |frame| match frame.line {
+        0 => format!(" in {}", frame.function),
+        line => format!(" at {}:{line}", frame.file),
+    });
+    let kind = site.kind.id();
+    let mut entry =
+        format!("# {kind}{}\n[[allow]]\nfingerprint = \"{}\"\n", one_line(&place), site.fingerprint);
+    if most > 0 {
+        let _ = writeln!(entry, "max-per-step = {most}");
+    }
+    entry.push_str("reason = \"\"\n");
+    entry
 }
 
 /// A text as a TOML value.

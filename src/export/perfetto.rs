@@ -1,6 +1,6 @@
 //! The trace as Perfetto's protobuf track events, with a flow between each wait and what it waited for.
 //!
-//! In: a recording. Out: packets of `perfetto.protos.Trace`; field numbers from `protos/perfetto/trace/` of the Perfetto sources
+//! In: a recording, and the part of it that is wanted. Out: packets of `perfetto.protos.Trace`; field numbers from `protos/perfetto/trace/` of the Perfetto sources
 //! (checked against the Python package `perfetto`, see `docs/tui.md`). Tracks: process > thread (ranges and calls), process > waits of
 //! a thread, process > stream. A flow runs from whichever of the two began first: Perfetto knows none back in time. Where times mean nothing, a position is a microsecond and the process' name says so.
 
@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap as HashMap;
 
 use crate::model::{OPEN, SpanKind};
 use crate::report::words::place_text;
+use crate::view::axis::Window;
 use crate::view::lod::Intervals;
 use crate::view::recording::{LaneKind, Recording, op_words};
 
@@ -128,16 +129,39 @@ struct Slice {
     notes: Vec<Note>,
 }
 
-/// Writes the whole trace.
+/// The time that is wanted. What reaches into it is written with its true length.
+#[derive(Clone, Copy)]
+struct Wanted {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+impl Wanted {
+    fn of(rec: &Recording, window: Window) -> Self {
+        let end = window.start + window.len;
+        let to_ns = if end >= rec.axis.len() { OPEN } else { rec.axis.time_ns(end) };
+        Self { from_ns: rec.axis.time_ns(window.start), to_ns }
+    }
+
+    fn has(self, start_ns: u64, end_ns: u64) -> bool {
+        (start_ns < self.to_ns || self.to_ns == OPEN) && (end_ns > self.from_ns || start_ns >= self.from_ns)
+    }
+}
+
+/// Writes what reaches into a window; that of the axis' whole is the trace.
 ///
 /// # Errors
 /// What `out` says.
-pub fn perfetto(rec: &Recording, out: &mut dyn Write) -> io::Result<()> {
+pub fn perfetto(rec: &Recording, window: Window, out: &mut dyn Write) -> io::Result<()> {
+    let wanted = Wanted::of(rec, window);
     let mut writer = Writer { out, names: HashMap::default(), first: true };
-    // The waits that waited for a piece of device work; a flow has the number of its wait.
+    // The waits that waited for a piece of device work; a flow has the number of its wait, and both of its ends are written.
     let mut flows: Flows = HashMap::default();
     for wait in 0..rec.judged.audit.waits.len() {
-        if let Some(cause) = rec.cause(wait) {
+        if wanted.has(rec.judged.audit.waits[wait].start_ns, rec.wait_end_ns(wait))
+            && let Some(cause) = rec.cause(wait)
+            && rec.op(cause).is_some_and(|op| wanted.has(op.start_ns, op.end_ns))
+        {
             flows.entry((cause.process, cause.op)).or_default().push(wait);
         }
     }
@@ -160,7 +184,7 @@ pub fn perfetto(rec: &Recording, out: &mut dyn Write) -> io::Result<()> {
                 parent,
                 ..Track::default()
             })?;
-            device_work(rec, at, &flows, &mut writer)?;
+            device_work(rec, wanted, at, &flows, &mut writer)?;
             continue;
         };
         let track = ThreadTrack {
@@ -169,11 +193,11 @@ pub fn perfetto(rec: &Recording, out: &mut dyn Write) -> io::Result<()> {
             name: Some(lane.name.clone()),
         };
         writer.track(Track { uuid: Some(uuid), thread: Some(track), ..Track::default() })?;
-        host_work(rec, at, thread, &mut writer)?;
+        host_work(rec, wanted, at, thread, &mut writer)?;
         if !lane.waits.is_empty() {
             let name = Some(format!("waits of {}", lane.name));
             writer.track(Track { uuid: Some(uuid + 1), name, parent, ..Track::default() })?;
-            waits(rec, at, &mut writer)?;
+            waits(rec, wanted, at, &mut writer)?;
         }
     }
     Ok(())
@@ -200,11 +224,17 @@ fn range(rec: &Recording, start_ns: u64, end_ns: u64) -> (u64, u64) {
     (start, end.max(if rec.axis.measured() { start } else { start + scale }))
 }
 
-fn host_work(rec: &Recording, at: usize, thread: u32, writer: &mut Writer<'_>) -> io::Result<()> {
+fn host_work(
+    rec: &Recording,
+    wanted: Wanted,
+    at: usize,
+    thread: u32,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
     let process = &rec.trace.processes[rec.lanes[at].process as usize];
     let thread = &process.threads[thread as usize];
     let mut slices = Vec::new();
-    for span in &thread.spans {
+    for span in thread.spans.iter().filter(|span| wanted.has(span.start_ns, span.end_ns)) {
         let category = match span.kind {
             SpanKind::Range => "range",
             SpanKind::Op => "operator",
@@ -213,19 +243,28 @@ fn host_work(rec: &Recording, at: usize, thread: u32, writer: &mut Writer<'_>) -
         let (start, end) = range(rec, span.start_ns, span.end_ns);
         slices.push(Slice::new(start, end, writer.name(rec.trace.str(span.name))?, category));
     }
-    for call in &thread.calls {
+    for call in thread.calls.iter().filter(|call| wanted.has(call.start_ns, call.end_ns)) {
         let (start, end) = range(rec, call.start_ns, call.end_ns);
         slices.push(Slice::new(start, end, writer.name(&rec.trace.api(call.api).name)?, "call"));
     }
     writer.slices(lane_track(at), slices)
 }
 
-fn device_work(rec: &Recording, at: usize, flows: &Flows, writer: &mut Writer<'_>) -> io::Result<()> {
+fn device_work(
+    rec: &Recording,
+    wanted: Wanted,
+    at: usize,
+    flows: &Flows,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
     let lane = &rec.lanes[at];
     let ops = &rec.trace.processes[lane.process as usize].device_ops;
     let mut slices = Vec::new();
     for &id in &lane.ops {
         let op = &ops[id as usize];
+        if !wanted.has(op.start_ns, op.end_ns) {
+            continue;
+        }
         let (start, end) = range(rec, op.start_ns, op.end_ns);
         let mut slice = Slice::new(start, end, writer.name(&op_words(&rec.trace, op))?, "device");
         for &wait in flows.get(&(lane.process, id)).into_iter().flatten() {
@@ -244,14 +283,18 @@ fn device_work(rec: &Recording, at: usize, flows: &Flows, writer: &mut Writer<'_
     writer.slices(lane_track(at), slices)
 }
 
-fn waits(rec: &Recording, at: usize, writer: &mut Writer<'_>) -> io::Result<()> {
+fn waits(rec: &Recording, wanted: Wanted, at: usize, writer: &mut Writer<'_>) -> io::Result<()> {
     let mut slices = Vec::new();
     for &id in &rec.lanes[at].waits.ids {
         let wait = &rec.judged.audit.waits[id as usize];
+        if !wanted.has(wait.start_ns, rec.wait_end_ns(id as usize)) {
+            continue;
+        }
         let site = &rec.judged.audit.sites[wait.site as usize];
         let (start, end) = range(rec, wait.start_ns, rec.wait_end_ns(id as usize));
         let mut slice = Slice::new(start, end, writer.name(wait.kind.id())?, "wait");
-        if let Some(op) = rec.cause(id as usize).and_then(|cause| rec.op(cause)) {
+        let op = rec.cause(id as usize).and_then(|cause| rec.op(cause));
+        if let Some(op) = op.filter(|op| wanted.has(op.start_ns, op.end_ns)) {
             let second = op.start_ns <= wait.start_ns;
             if second { &mut slice.ending_flows } else { &mut slice.flows }.push(flow_of(id as usize));
         }
