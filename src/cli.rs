@@ -83,13 +83,21 @@ Examples:
   syncaudit run -- python train.py --epochs 1
   syncaudit run --log-every 50 -- torchrun --nproc-per-node 2 train.py
   syncaudit run --device emulated -- dflash-train --waits legacy --steps 20
+  syncaudit run --live -- python train.py             with the timeline on the screen
   syncaudit run --format json -o audit.json -- ./trainer > trainer-output.bin
 
 stdout belongs to the program. The report goes to stderr, or to the FILE of `-o` or `--format FORMAT=FILE`, or to
 stdout after the program has ended when a format is asked for by name without a file (`--format json`, `-o -`).")]
 pub struct RunArgs {
+    /// Show the timeline while the program runs: its output is kept and printed when the view is left (q), its Ctrl-C works,
+    /// and it has no input from the terminal
+    #[arg(long)]
+    pub live: bool,
+
     #[command(flatten)]
     pub trace: TraceArgs,
+    #[command(flatten)]
+    pub looks: LooksArgs,
     #[command(flatten)]
     pub audit: AuditArgs,
     #[command(flatten)]
@@ -251,6 +259,19 @@ pub struct ViewArgs {
     #[arg(long)]
     pub follow: bool,
 
+    #[command(flatten)]
+    pub looks: LooksArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    /// Trace directories or files
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+}
+
+/// How the timeline looks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Timeline")]
+pub struct LooksArgs {
     /// Draw with ASCII characters only. [default: when the locale is not UTF-8]
     #[arg(long)]
     pub ascii: bool,
@@ -258,12 +279,6 @@ pub struct ViewArgs {
     /// Keys and colours. [default: syncaudit/view.toml in $XDG_CONFIG_HOME or ~/.config, where there is one]
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub audit: AuditArgs,
-    /// Trace directories or files
-    #[arg(value_name = "TRACE", required = true)]
-    pub traces: Vec<PathBuf>,
 }
 
 /// What appeared, went, changed and moved between two traces

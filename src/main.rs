@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod doctor;
 mod judge;
+mod live;
 mod progress;
 mod run;
 mod show;
@@ -19,6 +20,7 @@ use judge::Outputs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use syncaudit::model::{Source, Trace};
 use syncaudit::{audit, exit, import};
 use trouble::Trouble;
@@ -66,19 +68,36 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     let mut settings = judge::Settings::of(&args.audit)?;
     settings.against_configured()?;
     let options = settings.options(&args.audit, None);
+    let settings = Arc::new(settings);
     let outputs = outputs(&args.output, Sink::Stderr)?;
-    let recorded = run::run(
-        run::Request {
-            program: &args.program,
-            device: args.trace.device,
-            kernel_time: args.trace.kernel_time.as_deref(),
-            gpu_timeline: args.trace.gpu_timeline,
-            trace: args.trace.trace.as_deref(),
-            steps: run::record::StepOptions::of(&args.audit),
-            cupti: None,
-        },
-        say,
-    )?;
+    let looks = args.live.then(|| show::Looks::of(&args.looks)).transpose()?;
+    let request = run::Request {
+        program: &args.program,
+        device: args.trace.device,
+        kernel_time: args.trace.kernel_time.as_deref(),
+        gpu_timeline: args.trace.gpu_timeline,
+        trace: args.trace.trace.as_deref(),
+        steps: run::record::StepOptions::of(&args.audit),
+        cupti: None,
+    };
+    let recorded = match looks.filter(|_| show::is_terminal()) {
+        None => {
+            if args.live {
+                say(&format!("note: {}; the program runs without it", show::NO_TERMINAL));
+            }
+            run::run(request, say)?
+        }
+        Some(looks) => {
+            let mut prepared = run::prepare(request, say)?;
+            let output = live::redirect(&mut prepared)?;
+            let running = prepared.start()?;
+            let live =
+                live::Live::show(&running.prepared, output, looks, Arc::clone(&settings), options.clone());
+            let recorded = running.wait(|line| live.say(line));
+            live.close();
+            recorded?
+        }
+    };
     if !recorded.end.succeeded() {
         say(&format!("the program {}; the report is about what it did until then", recorded.end.clause()));
     }

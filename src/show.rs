@@ -3,38 +3,64 @@
 //!
 //! In: traces, settings. Out: a screen; the exit status says whether it could be shown, not what the verdict is.
 
-use crate::cli::{ExportArgs, ExportFormat, ViewArgs};
+use crate::cli::{ExportArgs, ExportFormat, LooksArgs, ViewArgs};
 use crate::trouble::Trouble;
 use crate::{judge, load, run, say};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use syncaudit::audit::AuditOptions;
+use syncaudit::model::Trace;
 use syncaudit::report::{self, TextStyle};
 use syncaudit::view::follow::Follower;
 use syncaudit::view::keys::Keymap;
+use syncaudit::view::state::Live;
 use syncaudit::view::{App, Recording, Theme, settings, terminal};
 use syncaudit::{audit, exit, export};
+
+/// How the view looks, and which keys it knows.
+pub struct Looks {
+    pub keymap: Keymap,
+    pub theme: Theme,
+}
+
+/// Why there is no timeline, as a clause.
+pub const NO_TERMINAL: &str = "stdout is no terminal that the timeline could be drawn on";
+
+pub fn is_terminal() -> bool {
+    let term = env::var("TERM").unwrap_or_default();
+    io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
+}
 
 pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
     let mut rules = judge::Settings::of(&args.audit)?;
     rules.against_configured()?;
     let options = rules.options(&args.audit, judge::recorded_steps(&args.traces).as_ref());
-    let (keymap, theme) = settings(&args)?;
+    let looks = Looks::of(&args.looks)?;
     let trace = load(&args.traces)?;
     let judged = rules.judge(vec![audit::audit(&trace, &options)], &options)?;
-    let variable = |name: &str| env::var(name).ok();
-    if !io::stdout().is_terminal() || variable("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
-        say("stdout is no terminal that the timeline could be drawn on; here is the report instead");
+    if !is_terminal() {
+        say(&format!("{NO_TERMINAL}; here is the report instead"));
         judge::to_stream(&mut io::stdout().lock(), &report::text(&judged, TextStyle::default()))?;
         return Ok(exit::PASS);
     }
     let screen = terminal::screen().map_err(|error| no_terminal(&error))?;
-    let mut app = App::new(Recording::new(trace, judged), keymap, screen);
-    let follower = args.follow.then(|| follow(args.traces.clone(), rules, options));
-    app.live = args.follow;
-    let ended = terminal::run(&mut app, theme, follower.as_ref().map(|follower| &follower.news));
+    let mut app = App::new(Recording::new(trace, judged), looks.keymap, screen);
+    let (tell, news) = channel();
+    let follower = args.follow.then(|| {
+        app.live = Live::Grows;
+        let traces = args.traces.clone();
+        let ended = move || match &traces[..] {
+            [trace] => Some(format!("{}; this is all of it", how_it_ended(trace)?)),
+            _ => None,
+        };
+        Follower::start(tell, args.traces.clone(), reader(args.traces, Arc::new(rules), options), ended)
+    });
+    let ended = terminal::run(app, looks.theme, Some(news));
+    drop(follower);
     match ended.map_err(|error| no_terminal(&error))? {
         terminal::End::Quit => Ok(exit::PASS),
         terminal::End::Signal(number) => {
@@ -45,43 +71,49 @@ pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
     }
 }
 
-fn follow(traces: Vec<PathBuf>, rules: judge::Settings, options: AuditOptions) -> Follower {
-    let paths = traces.clone();
-    let ended = {
-        let traces = traces.clone();
-        move || matches!(&traces[..], [trace] if run::record::Record::read(trace).is_some_and(|run| run.end.is_some()))
-    };
-    let read = move || {
+/// Reads traces as far as they are written.
+pub fn reader(
+    traces: Vec<PathBuf>,
+    rules: Arc<judge::Settings>,
+    options: AuditOptions,
+) -> impl Fn() -> Result<Recording, String> {
+    move || {
         let trace = syncaudit::load_path(&traces).map_err(|error| error.to_string())?;
-        let audit = audit::audit(&trace, &options);
-        let judged = rules.judge(vec![audit], &options).map_err(|trouble| trouble.to_string())?;
-        Ok(Recording::new(trace, judged))
-    };
-    Follower::start(paths, read, ended)
+        judged(trace, &rules, &options)
+    }
 }
 
-fn settings(args: &ViewArgs) -> Result<(Keymap, Theme), Trouble> {
-    let variable = |name: &str| env::var(name).ok();
-    let mut theme = Theme::from_env(variable);
-    let path = match &args.settings {
-        Some(path) => Some(path.clone()),
-        None => settings::default_path(variable).filter(|path| path.is_file()),
-    };
-    let Some(path) = path else {
-        theme.ascii |= args.ascii;
-        return Ok((Keymap::default(), theme));
-    };
-    let wrong = |found: String| {
-        Trouble::new(
-            format!("use the settings in {}", path.display()),
-            found,
-            "correct the file, or name another one with --settings FILE",
-        )
-    };
-    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-    let (keymap, mut theme) = settings::apply(&text, theme).map_err(wrong)?;
-    theme.ascii |= args.ascii;
-    Ok((keymap, theme))
+pub fn judged(trace: Trace, rules: &judge::Settings, options: &AuditOptions) -> Result<Recording, String> {
+    let audit = audit::audit(&trace, options);
+    let judged = rules.judge(vec![audit], options).map_err(|trouble| trouble.to_string())?;
+    Ok(Recording::new(trace, judged))
+}
+
+/// How the program of a trace directory has ended, as a clause; `None` while it runs.
+pub fn how_it_ended(trace: &Path) -> Option<String> {
+    let ended = run::record::Record::read(trace)?.end?;
+    Some(format!("the program {}", run::process::End::from(ended).clause()))
+}
+
+impl Looks {
+    /// What the user's settings and the environment ask for.
+    pub fn of(args: &LooksArgs) -> Result<Looks, Trouble> {
+        let variable = |name: &str| env::var(name).ok();
+        let mut looks = Looks { keymap: Keymap::default(), theme: Theme::from_env(variable) };
+        let path =
+            args.settings.clone().or_else(|| settings::default_path(variable).filter(|path| path.is_file()));
+        if let Some(path) = path {
+            (looks.keymap, looks.theme) = settings::load(&path, looks.theme).map_err(|error| {
+                Trouble::new(
+                    "use the settings of the view",
+                    error.to_string(),
+                    "correct the file, or name another one with --settings FILE",
+                )
+            })?;
+        }
+        looks.theme.ascii |= args.ascii;
+        Ok(looks)
+    }
 }
 
 fn no_terminal(error: &io::Error) -> Trouble {

@@ -1,13 +1,20 @@
-//! The published schema of the budget file and the parser agree: on every key, and on what is right and wrong.
+//! The published schemas of the budget file and of the view's settings agree with the parsers: on every key, and on what is right and wrong.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use syncaudit::audit::WaitKind;
 use syncaudit::config;
+use syncaudit::view::keys::BINDINGS;
+use syncaudit::view::settings;
+use syncaudit::view::theme::{Role, Theme};
 
 fn schema() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/syncaudit.schema.json");
+    published("syncaudit.schema.json")
+}
+
+fn published(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -126,4 +133,51 @@ fn both_know_the_same_keys() {
     }
     let kinds: Vec<&str> = WaitKind::ALL.iter().map(|kind| kind.id()).collect();
     assert_eq!(sections["allow"]["items"]["properties"]["kind"]["enum"], json!(kinds));
+}
+
+#[test]
+fn the_schema_of_the_views_settings_knows_every_key_and_colour_and_refuses_what_the_parser_refuses() {
+    let schema = published("view.schema.json");
+    let keys = |section: &Value| -> Vec<String> {
+        section["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    let sorted = |names: Vec<&str>| -> Vec<String> {
+        let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let mut named = keys(&schema["properties"]["keys"]);
+    named.sort();
+    assert_eq!(named, sorted(BINDINGS.iter().map(|binding| binding.name).collect()));
+    let mut named = keys(&schema["properties"]["colours"]);
+    named.sort();
+    assert_eq!(named, sorted(Role::all().map(Role::id).collect()));
+    let colours: Vec<&str> = settings::COLOURS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(schema["$defs"]["colour"]["anyOf"][1]["enum"], json!(colours));
+
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for (text, right) in [
+        ("", true),
+        ("[keys]\nnext-wait = ['w', 'ctrl-n', 'pageup']\nmouse = []", true),
+        (
+            "[theme]\ncolours = '16'\nascii = true\n[colours]\nstream-sync = '#56b4e9'\ndim = 245\nwaits = 'light-red'",
+            true,
+        ),
+        ("[key]", false),
+        ("keys = 3", false),
+        ("[keys]\nfly = ['x']", false),
+        ("[keys]\nquit = 'x'", false),
+        ("[keys]\nquit = ['F1']", false),
+        ("[theme]\ncolours = 16", false),
+        ("[theme]\ncolour = '16'", false),
+        ("[theme]\nascii = 1", false),
+        ("[colours]\nstream = 'red'", false),
+        ("[colours]\ndim = 'pink'", false),
+        ("[colours]\ndim = '#56b4e'", false),
+        ("[colours]\ndim = 256", false),
+        ("[colours]\ndim = -1", false),
+    ] {
+        assert_eq!(settings::apply(Path::new("x"), text, Theme::default()).is_ok(), right, "{text}");
+        assert_eq!(validator.is_valid(&as_json(text)), right, "{text}");
+    }
 }

@@ -3,18 +3,21 @@
 //! Pictures are compared with `tests/snapshots/`; `SYNCAUDIT_UPDATE_SNAPSHOTS=1` writes them anew. Pictures of recorded traces
 //! need those traces (`../shared/traces`, or `SYNCAUDIT_SHARED`) and are skipped, with a message, where they aren't.
 
+mod snapshots;
+
 use std::path::{Path, PathBuf};
 
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
+use snapshots::assert_snapshot;
 use syncaudit::audit::{AuditOptions, audit};
 use syncaudit::model::{
     CallData, CopyDirection, DeviceOp, DeviceOpKind, MemoryKind, PythonFrame, Trace, TraceBuilder,
 };
 use syncaudit::view::keys::Keymap;
-use syncaudit::view::state::{Effect, View};
+use syncaudit::view::state::{Effect, Live, SaveAs, View};
 use syncaudit::view::theme::Palette;
 use syncaudit::view::{App, Recording, Theme, save, widgets};
 
@@ -120,7 +123,9 @@ fn app_of(trace: Trace, size: (u16, u16)) -> App {
     App::new(Recording::new(trace, audit), Keymap::default(), size)
 }
 
-const PLAIN: Theme = Theme { palette: Palette::None, ascii: false };
+fn plain() -> Theme {
+    Theme { palette: Palette::None, ..Theme::default() }
+}
 
 fn buffer(app: &App, theme: Theme) -> Buffer {
     let area = Rect::new(0, 0, app.screen.0, app.screen.1);
@@ -130,7 +135,7 @@ fn buffer(app: &App, theme: Theme) -> Buffer {
 }
 
 fn screen(app: &App) -> String {
-    save::text(&buffer(app, PLAIN))
+    save::text(&buffer(app, plain()))
 }
 
 /// Presses keys, named and separated by blanks; answers the last effect.
@@ -157,16 +162,6 @@ fn type_text(app: &mut App, text: &str) {
     for c in text.chars() {
         app.key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE));
     }
-}
-
-fn assert_snapshot(name: &str, found: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/snapshots/{name}.txt"));
-    if std::env::var_os("SYNCAUDIT_UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, found).expect("the snapshot can be written");
-        return;
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(expected == found, "{name} looks different now.\nexpected:\n{expected}\nfound:\n{found}");
 }
 
 fn recorded(name: &str) -> Option<Trace> {
@@ -235,7 +230,7 @@ fn at_every_zoom_each_wait_of_the_window_has_a_character() {
         let mut app = app_of(training(emulated, 1), (80, 24));
         press(&mut app, "0");
         for _ in 0..30 {
-            let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true });
+            let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true, ..Theme::default() });
             let (label, width) = (app.label_width(), app.plot_width());
             let y =
                 (0..24).find(|&y| row_text(&drawn, y, label).ends_with("waits ")).expect("a row of waits");
@@ -290,7 +285,7 @@ fn without_colours_none_is_used_and_ascii_is_ascii() {
     let mut app = app_of(training(false, 2), (100, 30));
     for keys in ["1", "2", "enter", "3", "4", "5", "?"] {
         press(&mut app, keys);
-        let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true });
+        let drawn = buffer(&app, Theme { palette: Palette::None, ascii: true, ..Theme::default() });
         for cell in &drawn.content {
             assert!(cell.symbol().is_ascii(), "'{}' after {keys}", cell.symbol());
             assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset), "after {keys}");
@@ -343,8 +338,41 @@ fn a_site_is_copied_by_its_fingerprint() {
     let mut app = app_of(training(false, 1), (100, 30));
     let site = app.current_site().expect("the cursor is on a wait");
     let fingerprint = app.rec.judged.audit.sites[site].fingerprint.clone();
-    assert_eq!(press(&mut app, "y"), Some(Effect::Copy(fingerprint)));
+    assert_eq!(press(&mut app, "y"), None);
+    assert!(screen(&app).contains("f fingerprint   a entry for the allow-list"), "{}", screen(&app));
+    assert_eq!(press(&mut app, "f"), Some(Effect::Copy(fingerprint)));
+    assert_eq!(press(&mut app, "y x"), None);
     assert_eq!(press(&mut app, "q"), Some(Effect::Quit));
+}
+
+#[test]
+fn a_copied_entry_allows_the_wait_once_it_has_a_reason() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    let site = app.current_site().expect("the cursor is on a wait");
+    let Some(Effect::Copy(entry)) = press(&mut app, "y a") else { panic!("something is copied") };
+    let refused = syncaudit::config::parse(Path::new("syncaudit.toml"), &entry).expect_err("no reason yet");
+    assert!(refused.text.contains("'reason' is empty"), "{refused}");
+    let filled = entry.replace("reason = \"\"", "reason = \"a test\"");
+    let config = syncaudit::config::parse(Path::new("syncaudit.toml"), &filled).expect("an entry");
+    let runs = vec![audit(&app.rec.trace, &config.options)];
+    let today = "2026-01-01".parse().expect("a day");
+    let judged =
+        syncaudit::gate::judge_runs(runs, &config.options, &config.rules, None, today).expect("a run");
+    let status = |site: usize| judged.audit.sites[site].status;
+    assert_eq!(status(site), syncaudit::audit::SiteStatus::Allowed);
+    let others = (0..judged.audit.sites.len()).filter(|&other| other != site);
+    assert!(others.into_iter().all(|other| status(other) != syncaudit::audit::SiteStatus::Allowed));
+}
+
+#[test]
+fn a_perfetto_file_of_what_is_visible_is_offered_in_the_timeline_alone() {
+    let mut app = app_of(training(false, 1), (60, 16));
+    press(&mut app, "s");
+    assert!(screen(&app).contains("p Perfetto   other keys: don't"), "{}", screen(&app));
+    assert_eq!(press(&mut app, "p"), Some(Effect::Save(SaveAs::Perfetto)));
+    press(&mut app, "2 s");
+    assert!(!screen(&app).contains("Perfetto"), "{}", screen(&app));
+    assert_eq!(press(&mut app, "p"), None);
 }
 
 #[test]
@@ -383,6 +411,39 @@ fn a_trace_that_grows_keeps_the_place_of_the_user() {
     assert_eq!(app.rec.judged.audit.sites[app.site].fingerprint, fingerprint);
     assert_eq!((app.view, app.window), (View::Site, window));
     assert_eq!(app.wait.map(|wait| app.rec.judged.audit.waits[wait].start_ns), wait);
+}
+
+#[test]
+fn until_a_key_is_pressed_a_growing_trace_shows_its_worst_step() {
+    let grown = || {
+        let trace = training(false, 1);
+        let found = audit(&trace, &AuditOptions::default());
+        Recording::new(trace, found)
+    };
+    let mut app = app_of(TraceBuilder::default().finish(), (100, 30));
+    app.update(grown());
+    assert!(screen(&app).contains("7: 2 waits (over)"), "{}", screen(&app));
+    // Somebody who looks at the end of the run keeps looking at its end.
+    let mut app = app_of(training(false, 1), (100, 30));
+    press(&mut app, "G");
+    let len = app.window.len;
+    app.update(Recording::new(training(false, 2), audit(&training(false, 2), &AuditOptions::default())));
+    assert_eq!((app.window.start + app.window.len, app.window.len), (app.rec.axis.len(), len));
+    assert_eq!(app.cursor, app.rec.axis.len() - 1);
+}
+
+#[test]
+fn ctrl_c_is_for_the_program_while_one_runs_here_and_leaves_else() {
+    let mut app = app_of(training(false, 1), (100, 30));
+    let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(app.key(ctrl_c), Some(Effect::Quit));
+    app.live = Live::Runs;
+    assert_eq!(app.key(ctrl_c), Some(Effect::Interrupt));
+    press(&mut app, "?");
+    assert_eq!(app.key(ctrl_c), Some(Effect::Interrupt));
+    press(&mut app, "esc /");
+    assert_eq!(app.key(ctrl_c), None);
+    assert_eq!(press(&mut app, "q"), Some(Effect::Quit));
 }
 
 #[test]

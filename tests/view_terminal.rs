@@ -1,10 +1,9 @@
-//! The view in a real terminal: tmux types the keys and reads the screen.
-//!
-//! Skipped, with a message, where there is no tmux. Each test has a tmux server of its own, which ends with it.
+//! The view in a real terminal. Skipped, with a message, where there is no tmux.
+
+mod tmux;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use syncaudit::view::keys::Keymap;
 use syncaudit::view::state::{Part, Row};
@@ -13,91 +12,9 @@ use syncaudit_eventlog::{
     Api, ApiDomain, Call, DomainId, EndReason, LogWriter, Options, Payload, PyStackId, RangeAttributes,
     Record, StackId, ThreadLog, meta,
 };
+use tmux::{Tmux, wait_for_end, wait_until};
 
 const SYNC: Api = Api { domain: ApiDomain::Driver, cbid: 279 };
-/// How long a screen may take to appear; on a machine under load everything takes its time.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A terminal of its own.
-struct Tmux {
-    socket: String,
-}
-
-impl Tmux {
-    /// `None`, with a message, where there is no tmux.
-    fn start(name: &str) -> Option<Self> {
-        if Command::new("tmux").arg("-V").output().is_err() {
-            println!("skipped: there is no tmux here");
-            return None;
-        }
-        let tmux = Self { socket: format!("syncaudit-{name}-{}", std::process::id()) };
-        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", "100", "-y", "30", "sh"]);
-        // In two parts, so that what was typed is not taken for the prompt.
-        tmux.line("PS1='rea''dy> '");
-        tmux.wait_for("ready>");
-        tmux.line("export LANG=C.UTF-8 LC_ALL=C.UTF-8 TERM=screen-256color; unset NO_COLOR VISUAL EDITOR");
-        Some(tmux)
-    }
-
-    fn run(&self, arguments: &[&str]) -> String {
-        let output = Command::new("tmux")
-            .args(["-L", &self.socket])
-            .args(arguments)
-            .output()
-            .expect("tmux can be run");
-        assert!(output.status.success(), "tmux {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn keys(&self, keys: &[&str]) {
-        self.run(&[&["send-keys", "-t", "t"], keys].concat());
-    }
-
-    fn line(&self, text: &str) {
-        self.run(&["send-keys", "-t", "t", "-l", text]);
-        self.keys(&["Enter"]);
-    }
-
-    fn screen(&self) -> String {
-        self.run(&["capture-pane", "-p", "-t", "t"])
-    }
-
-    /// Until the screen is as wanted; answers it.
-    fn wait_until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
-        loop {
-            let screen = self.screen();
-            if wanted(&screen) {
-                return screen;
-            }
-            assert!(begun.elapsed() < PATIENCE, "never saw {what} in\n{screen}");
-            std::thread::sleep(Duration::from_millis(30));
-        }
-    }
-
-    fn wait_for(&self, text: &str) -> String {
-        self.wait_until(text, |screen| screen.contains(text))
-    }
-
-    /// The terminal is as a shell needs it: what is typed is shown, lines are edited, and the picture is gone.
-    fn assert_given_back(&self) {
-        // What is typed before the prompt is back may reach neither program.
-        self.wait_until("the prompt", |screen| screen.trim_end().ends_with("ready>"));
-        self.line("echo $(stty -a | tr ' ;' '\\n\\n' | grep -cxE 'icanon|echo')-of-two");
-        let screen = self.wait_for("2-of-two");
-        assert!(!screen.contains("whole run"), "{screen}");
-        assert_eq!(self.run(&["display-message", "-p", "-t", "t", "#{alternate_on}"]).trim(), "0");
-        assert_eq!(self.run(&["display-message", "-p", "-t", "t", "#{cursor_flag}"]).trim(), "1");
-        assert_eq!(self.run(&["display-message", "-p", "-t", "t", "#{mouse_any_flag}"]).trim(), "0");
-    }
-}
-
-impl Drop for Tmux {
-    fn drop(&mut self) {
-        drop(Command::new("tmux").args(["-L", &self.socket, "kill-server"]).output());
-    }
-}
-
 /// Writes steps as the tracer would: each with `waits` synchronises in a range of its own.
 struct Program<'w> {
     log: ThreadLog<'w>,
@@ -168,7 +85,47 @@ fn recorded(directory: &Path) -> PathBuf {
     path
 }
 
-fn view(path: &Path) -> String {
+/// A profiler's trace of four steps that read at line 3 of a file.
+fn profiled(source: &Path) -> String {
+    let source = source.display();
+    let event = |category: &str, name: &str, start: u64, duration: u64, args: &str| {
+        format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 7, "tid": 7, "ts": {start}, "dur": {duration}, "args": {{{args}}}}}"#
+        )
+    };
+    let steps = (1..=4u64).flat_map(|step| {
+        let (at, copy, sync) = (1000 * step, step * 2 + 1, step * 2 + 2);
+        let stack = format!(r#""Call stack": "{source}(3): train;{source}(1): <module>""#);
+        [
+            event("user_annotation", &format!("ProfilerStep#{step}"), at, 900, ""),
+            event("cpu_op", "aten::item", at + 100, 500, &stack),
+            event(
+                "cuda_runtime",
+                "cudaMemcpyAsync",
+                at + 110,
+                80,
+                &format!(r#""cbid": 41, "correlation": {copy}"#),
+            ),
+            event(
+                "cuda_runtime",
+                "cudaStreamSynchronize",
+                at + 200,
+                300,
+                &format!(r#""correlation": {sync}"#),
+            ),
+            event(
+                "gpu_memcpy",
+                "Memcpy DtoH (Device -> Pageable)",
+                at + 180,
+                2,
+                &format!(r#""device": 0, "stream": 7, "correlation": {copy}, "bytes": 4"#),
+            ),
+        ]
+    });
+    format!("{{\"schemaVersion\": 1, \"traceEvents\": [\n{}\n]}}\n", steps.collect::<Vec<_>>().join(",\n"))
+}
+
+fn view_of(path: &Path) -> String {
     format!("clear; {} view {}", env!("CARGO_BIN_EXE_syncaudit"), path.display())
 }
 
@@ -178,7 +135,7 @@ fn a_stranger_gets_from_the_worst_step_to_site_and_previous_step_in_ten_keys() {
     let directory = tempfile::tempdir().unwrap();
     let log = recorded(directory.path());
     tmux.line("echo before");
-    tmux.line(&view(&log).replace("clear; ", ""));
+    tmux.line(&view_of(&log).replace("clear; ", ""));
     // No key: the most expensive wait of the worst step, and what to do about it.
     let screen = tmux.wait_for("fix  ");
     assert!(screen.contains("5: 3 waits (over)") && screen.contains("S stream-sync"), "{screen}");
@@ -199,7 +156,7 @@ fn a_stranger_gets_from_the_worst_step_to_site_and_previous_step_in_ten_keys() {
 fn the_picture_follows_the_size_of_the_terminal() {
     let Some(tmux) = Tmux::start("resize") else { return };
     let directory = tempfile::tempdir().unwrap();
-    tmux.line(&view(&recorded(directory.path())));
+    tmux.line(&view_of(&recorded(directory.path())));
     tmux.wait_for("q quit");
     for (width, height) in [(60, 16), (180, 50), (61, 17)] {
         tmux.run(&["resize-window", "-t", "t", "-x", &width.to_string(), "-y", &height.to_string()]);
@@ -220,19 +177,107 @@ fn a_signal_gives_the_terminal_back_and_is_passed_on() {
     let directory = tempfile::tempdir().unwrap();
     let log = recorded(directory.path());
     for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
-        tmux.line(&view(&log));
+        tmux.line(&view_of(&log));
         tmux.wait_for("q quit");
         tmux.keys(&["m"]);
         tmux.wait_for("mouse on");
-        let pid = tmux.run(&["display-message", "-p", "-t", "t", "#{pane_pid}"]);
-        let child = Command::new("pgrep").args(["-P", pid.trim()]).output().expect("pgrep");
-        let child = String::from_utf8_lossy(&child.stdout).trim().to_owned();
+        let child = tmux.child();
         assert!(Command::new("kill").args([&format!("-{signal}"), &child]).status().expect("kill").success());
-        tmux.wait_until("the prompt", |screen| screen.trim_end().ends_with("ready>"));
-        tmux.line("echo status=$?");
-        tmux.wait_for(&format!("status={status}"));
+        assert_eq!(tmux.status(), status.to_string());
         tmux.assert_given_back();
     }
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_view_with_or_without_a_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = recorded(directory.path());
+    // In a session of its own, nothing tells a process of what becomes of the terminal.
+    for session in ["", "setsid "] {
+        let Some(tmux) = Tmux::start(&format!("closed{}", session.len())) else { return };
+        let pid_file = directory.path().join(format!("pid{}", session.len()));
+        tmux.line(&format!(
+            "clear; {session}sh -c 'echo $$ > {}; exec {} view {}'",
+            pid_file.display(),
+            env!("CARGO_BIN_EXE_syncaudit"),
+            log.display()
+        ));
+        tmux.wait_for("q quit");
+        tmux.close();
+        wait_for_end(std::fs::read_to_string(&pid_file).unwrap().trim());
+    }
+}
+
+#[test]
+fn where_there_is_no_terminal_it_says_so_and_prints_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = recorded(directory.path());
+    let run = |word: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_syncaudit"));
+        command.current_dir(&directory).env_remove("NO_COLOR").arg(word).arg(&log).output().unwrap()
+    };
+    let (view, report) = (run("view"), run("report"));
+    assert_eq!(String::from_utf8(view.stdout).unwrap(), String::from_utf8(report.stdout).unwrap());
+    let said = String::from_utf8(view.stderr).unwrap();
+    assert!(said.contains("stdout is no terminal") && said.contains("here is the report instead"), "{said}");
+    assert_eq!(
+        (view.status.code(), report.status.code()),
+        (Some(0), Some(1)),
+        "that it is shown is all that is asked"
+    );
+    // A terminal that can do nothing but show lines.
+    let Some(tmux) = Tmux::start("dumb") else { return };
+    tmux.line(&view_of(&log).replace("clear; ", "clear; TERM=dumb "));
+    tmux.wait_until("the end of the report", |screen| screen.trim_end().ends_with("ready>"));
+    let shown = tmux.history();
+    assert!(shown.contains("here is the report instead") && shown.contains("totals"), "{shown}");
+}
+
+#[test]
+fn a_site_is_copied_through_the_terminal_and_the_visible_part_is_saved_beside_it() {
+    let Some(tmux) = Tmux::start("copy") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let log = recorded(directory.path());
+    tmux.run(&["set-option", "-s", "set-clipboard", "on"]);
+    tmux.line(&format!("cd {}", directory.path().display()));
+    tmux.line(&view_of(&log));
+    tmux.wait_for("q quit");
+    tmux.keys(&["y", "a"]);
+    tmux.wait_for("fill in its reason");
+    wait_until(|| !tmux.run(&["list-buffers"]).is_empty()).expect("it is on the clipboard");
+    let copied = tmux.run(&["show-buffer"]);
+    assert!(copied.contains("[[allow]]\nfingerprint = \"") && copied.contains("reason = \"\""), "{copied}");
+    for (key, ending) in [("s", "svg"), ("t", "txt"), ("p", "perfetto-trace")] {
+        tmux.keys(&["s", key]);
+        tmux.wait_for(&format!("saved syncaudit-view-1.{ending}"));
+        let saved = std::fs::read(directory.path().join(format!("syncaudit-view-1.{ending}"))).unwrap();
+        let wait = b"stream-sync";
+        assert!(saved.windows(wait.len()).any(|part| part == wait), "{ending}");
+    }
+    tmux.keys(&["q"]);
+    tmux.assert_given_back();
+}
+
+#[test]
+fn the_editor_opens_at_the_line_and_gives_the_screen_back() {
+    let Some(tmux) = Tmux::start("editor") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("train.py");
+    std::fs::write(&source, "line 1\nline 2\nloss.item()\n").unwrap();
+    let trace = directory.path().join("trace.json");
+    std::fs::write(&trace, profiled(&source)).unwrap();
+    let editor = directory.path().join("editor");
+    std::fs::write(&editor, "#!/bin/sh\necho edits: \"$@\"\nread key\n").unwrap();
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    tmux.line(&format!("export EDITOR={}", editor.display()));
+    tmux.line(&view_of(&trace));
+    tmux.wait_for("q quit");
+    tmux.keys(&["e"]);
+    tmux.wait_for(&format!("edits: +3 {}", source.display()));
+    tmux.keys(&["Enter"]);
+    tmux.wait_for("q quit");
+    tmux.keys(&["q"]);
+    tmux.assert_given_back();
 }
 
 /// The other half of the next test: in its terminal, this panics while drawing.
@@ -246,7 +291,7 @@ fn helper_that_panics_while_drawing() {
     let audit = syncaudit::audit::audit(&trace, &syncaudit::AuditOptions::default());
     let mut app = App::new(Recording::new(trace, audit), Keymap::default(), terminal::screen().unwrap());
     app.rows = vec![Row { lane: 9999, part: Part::Waits }];
-    drop(terminal::run(&mut app, Theme::default(), None));
+    drop(terminal::run(app, Theme::default(), None));
 }
 
 #[test]
@@ -270,7 +315,7 @@ fn a_log_that_grows_is_followed() {
     let writer = LogWriter::create(directory.path(), Options::default()).expect("a log");
     let mut program = Program::start(&writer);
     (0..4).for_each(|_| program.step(2));
-    tmux.line(&view(writer.path()).replace(" view ", " view --follow "));
+    tmux.line(&view_of(writer.path()).replace(" view ", " view --follow "));
     let screen = tmux.wait_for("q quit");
     assert!(screen.contains("live"), "{screen}");
     tmux.keys(&["3"]);

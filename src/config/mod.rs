@@ -5,7 +5,7 @@
 
 mod sections;
 mod starter;
-mod values;
+pub(crate) mod values;
 
 pub use starter::{allow_entry, starter};
 
@@ -54,13 +54,17 @@ impl std::error::Error for ConfigError {}
 /// # Errors
 /// When it can't be read, is no TOML, or has an unknown key or an impossible value.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+    parse(path, &text_of(path, "the budget file")?)
+}
+
+/// The text of a file; `what` it is begins the sentence that says why there is none.
+pub(crate) fn text_of(path: &Path, what: &str) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|error| ConfigError {
         path: path.to_owned(),
         line: 0,
         column: 0,
-        text: format!("the budget file can't be read: {error}"),
-    })?;
-    parse(path, &text)
+        text: format!("{what} can't be read: {error}"),
+    })
 }
 
 /// Validates the text of a budget file; `path` is for messages, and relative paths in the text start from its folder.
@@ -68,6 +72,18 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut config = parse_with(path, text, |table, lines| sections::read(table, folder, lines))?;
+    path.clone_into(&mut config.rules.allow_path);
+    Ok(config)
+}
+
+/// Reads TOML by `read`, whose faults get the line and column where they stand.
+pub(crate) fn parse_with<T>(
+    path: &Path,
+    text: &str,
+    read: impl FnOnce(&DeTable<'_>, &Lines<'_>) -> Result<T, Fault>,
+) -> Result<T, ConfigError> {
     let lines = Lines::new(text);
     let place = |(at, message): Fault| {
         let (line, column) = lines.of(at.start);
@@ -76,14 +92,11 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let table = DeTable::parse(text).map_err(|error| {
         place((error.span().unwrap_or(0..0), format!("this is no TOML: {}", error.message())))
     })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut config = sections::read(table.get_ref(), folder, &lines).map_err(place)?;
-    path.clone_into(&mut config.rules.allow_path);
-    Ok(config)
+    read(table.get_ref(), &lines).map_err(place)
 }
 
 /// Where the lines of a text begin.
-struct Lines<'t> {
+pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }

@@ -1,4 +1,4 @@
-//! Values of the budget file: from TOML to what they mean, or a fault with the place where it stands.
+//! Values of the budget file and of the view's settings: from TOML to what they mean, or a fault with the place where it stands.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,19 +8,19 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Where in the text, and what is wrong there.
-pub(super) type Fault = (Range<usize>, String);
+pub(crate) type Fault = (Range<usize>, String);
 
-pub(super) type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
-pub(super) type Value<'a> = Spanned<DeValue<'a>>;
+pub(crate) type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+pub(crate) type Value<'a> = Spanned<DeValue<'a>>;
 
 /// Keys and values in the order in which they are written.
-pub(super) fn in_order<'v, 'a>(table: &'v DeTable<'a>) -> Vec<(&'v Key<'a>, &'v Value<'a>)> {
+pub(crate) fn in_order<'v, 'a>(table: &'v DeTable<'a>) -> Vec<(&'v Key<'a>, &'v Value<'a>)> {
     let mut pairs: Vec<_> = table.iter().collect();
     pairs.sort_by_key(|(key, _)| key.span().start);
     pairs
 }
 
-pub(super) fn table<'v, 'a>(key: &Key<'_>, value: &'v Value<'a>) -> Result<&'v DeTable<'a>, Fault> {
+pub(crate) fn table<'v, 'a>(key: &Key<'_>, value: &'v Value<'a>) -> Result<&'v DeTable<'a>, Fault> {
     match value.get_ref() {
         DeValue::Table(table) => Ok(table),
         other => Err((
@@ -35,7 +35,7 @@ pub(super) fn table<'v, 'a>(key: &Key<'_>, value: &'v Value<'a>) -> Result<&'v D
 }
 
 /// The tables of `[[key]]`, each with its place.
-pub(super) fn tables<'v, 'a>(
+pub(crate) fn tables<'v, 'a>(
     key: &Key<'_>,
     value: &'v Value<'a>,
 ) -> Result<Vec<(Range<usize>, &'v DeTable<'a>)>, Fault> {
@@ -59,7 +59,7 @@ pub(super) fn tables<'v, 'a>(
         .collect()
 }
 
-pub(super) fn count(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
+pub(crate) fn count(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
     let fault = |found: &str| {
         (value.span(), format!("'{}' must be a whole number from 0 up, not {found}", key.get_ref()))
     };
@@ -71,7 +71,7 @@ pub(super) fn count(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
     }
 }
 
-pub(super) fn text<'v>(key: &Key<'_>, value: &'v Value<'_>) -> Result<&'v str, Fault> {
+pub(crate) fn text<'v>(key: &Key<'_>, value: &'v Value<'_>) -> Result<&'v str, Fault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.as_ref()),
         other => Err((
@@ -81,8 +81,18 @@ pub(super) fn text<'v>(key: &Key<'_>, value: &'v Value<'_>) -> Result<&'v str, F
     }
 }
 
+pub(crate) fn flag(key: &Key<'_>, value: &Value<'_>) -> Result<bool, Fault> {
+    match value.get_ref() {
+        DeValue::Boolean(flag) => Ok(*flag),
+        other => Err((
+            value.span(),
+            format!("'{}' must be true or false, not {}", key.get_ref(), other.type_str()),
+        )),
+    }
+}
+
 /// A text that says something.
-pub(super) fn words(key: &Key<'_>, value: &Value<'_>) -> Result<String, Fault> {
+pub(crate) fn words(key: &Key<'_>, value: &Value<'_>) -> Result<String, Fault> {
     let words = text(key, value)?.trim();
     if words.is_empty() {
         return Err((value.span(), format!("'{}' is empty", key.get_ref())));
@@ -90,13 +100,22 @@ pub(super) fn words(key: &Key<'_>, value: &Value<'_>) -> Result<String, Fault> {
     Ok(words.to_owned())
 }
 
-pub(super) fn texts(key: &Key<'_>, value: &Value<'_>) -> Result<Vec<String>, Fault> {
+pub(crate) fn texts(key: &Key<'_>, value: &Value<'_>) -> Result<Vec<String>, Fault> {
+    items(key, value, "[\"src\"]")?.iter().map(|item| words(key, item)).collect()
+}
+
+/// What a list has in it; `example` shows one.
+pub(crate) fn items<'v, 'a>(
+    key: &Key<'_>,
+    value: &'v Value<'a>,
+    example: &str,
+) -> Result<&'v [Value<'a>], Fault> {
     match value.get_ref() {
-        DeValue::Array(array) => array.iter().map(|item| words(key, item)).collect(),
+        DeValue::Array(array) => Ok(array),
         other => Err((
             value.span(),
             format!(
-                "'{}' must be a list of texts, for example [\"src\"], not {}",
+                "'{}' must be a list of texts, for example {example}, not {}",
                 key.get_ref(),
                 other.type_str()
             ),
@@ -105,7 +124,7 @@ pub(super) fn texts(key: &Key<'_>, value: &Value<'_>) -> Result<Vec<String>, Fau
 }
 
 /// A text, or a whole number where that is the same thing (`log-every = 10`), or a date.
-pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(key: &Key<'_>, value: &Value<'_>) -> Result<T, Fault> {
+pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(key: &Key<'_>, value: &Value<'_>) -> Result<T, Fault> {
     let written = match value.get_ref() {
         DeValue::Integer(number) if key.get_ref() == "log-every" => number.as_str().to_owned(),
         DeValue::Datetime(date) if key.get_ref() == "expires" => date.to_string(),
@@ -115,7 +134,7 @@ pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(key: &Key<'_>, value: &Value
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(
+pub(crate) fn choice<T: Copy>(
     key: &Key<'_>,
     value: &Value<'_>,
     choices: &[(&'static str, T)],
@@ -127,13 +146,13 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
-pub(super) fn unknown(key: &Key<'_>, place: &str, known: &[&str]) -> Fault {
+pub(crate) fn unknown(key: &Key<'_>, place: &str, known: &[&str]) -> Fault {
     let found = key.get_ref();
     (key.span(), format!("'{found}' is not known {place}; {}", advice(found, known)))
 }
 
 /// The closest known word, else all of them.
-fn advice(found: &str, known: &[&str]) -> String {
+pub(crate) fn advice(found: &str, known: &[&str]) -> String {
     let closest = known
         .iter()
         .map(|word| (strsim::damerau_levenshtein(found, word), word))

@@ -57,6 +57,28 @@ const DRIVER_FOLDER: &str = "lib";
 
 /// Runs the program to its end. `say` prints one line of talk.
 pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble> {
+    prepare(request, &say)?.start()?.wait(say)
+}
+
+/// A run of which all is ready but the program.
+pub struct Prepared {
+    /// Absolute.
+    pub trace: PathBuf,
+    pub record: Record,
+    /// What will be started.
+    pub command: Command,
+    device: Chosen,
+    not_traceable: Option<String>,
+}
+
+/// A run whose program was started.
+pub struct Running {
+    pub prepared: Prepared,
+    program: process::Started,
+}
+
+/// Gets everything ready for the program.
+pub fn prepare(request: Request<'_>, say: impl Fn(&str)) -> Result<Prepared, Trouble> {
     let name = &request.program[0];
     let program = program::resolve(name, env::var_os("PATH").as_deref())?;
     let (device, why) = device::choose(request.device, &Driver::look())?;
@@ -96,14 +118,7 @@ pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble
     let mut record = Record::new(request.program, device.name(), request.steps);
     record.kernel_time = request.kernel_time.map(str::to_owned);
     record.gpu_timeline = request.gpu_timeline;
-    let not_writable = |error: std::io::Error| {
-        Trouble::new(
-            format!("write into the trace directory {}", trace.display()),
-            error.to_string(),
-            "name another place with --trace PATH",
-        )
-    };
-    record.write(&trace).map_err(not_writable)?;
+    record.write(&trace).map_err(|error| not_writable(&trace, &error))?;
 
     let mut command = Command::new(&program.path);
     {
@@ -130,38 +145,70 @@ pub fn run(request: Request<'_>, say: impl Fn(&str)) -> Result<Recorded, Trouble
 
     // Before the start: a command that is killed at once must have said where the trace is.
     say(&format!("recording to {0} (if syncaudit itself is killed: syncaudit report {0})", shown(&trace)));
-    let end = process::run(&mut command, &say).map_err(|error| {
-        // Nothing ran, so there is nothing to keep.
-        drop(fs::remove_dir_all(&trace));
-        Trouble::new(
-            format!("start `{}`", name.to_string_lossy()),
-            error.to_string(),
-            "see whether it starts without syncaudit",
-        )
-    })?;
-    record.end = Some(end.into());
-    record.write(&trace).map_err(not_writable)?;
+    Ok(Prepared { trace, record, command, device, not_traceable: program.not_traceable })
+}
 
-    let handshakes = handshake::read(&trace);
-    let survivors = handshake::still_running(&handshakes);
-    // The folder of the driver stays: a process that the program left behind may not have loaded it yet.
-    let mut problems = Vec::new();
-    if handshakes.is_empty() {
-        let reason = never_loaded(program.not_traceable.as_deref(), device, end);
-        problems.push(Problem::new(ProblemKind::TracerNotLoaded, reason));
+impl Prepared {
+    /// Starts the program.
+    pub fn start(mut self) -> Result<Running, Trouble> {
+        match process::start(&mut self.command) {
+            Ok(program) => Ok(Running { prepared: self, program }),
+            Err(error) => {
+                // Nothing ran, so there is nothing to keep.
+                drop(fs::remove_dir_all(&self.trace));
+                Err(Trouble::new(
+                    format!("start `{}`", self.record.program[0]),
+                    error.to_string(),
+                    "see whether it starts without syncaudit",
+                ))
+            }
+        }
     }
-    if !survivors.is_empty() {
-        let list: Vec<String> = survivors.iter().map(u32::to_string).collect();
-        problems.push(Problem::counted(
-            ProblemKind::Note,
-            survivors.len() as u64,
-            format!(
-                "Processes started by the program still run ({}); what they do from now on is not in this report.",
-                list.join(", ")
-            ),
-        ));
+}
+
+impl Running {
+    /// Waits for the program to end. `say` prints one line of talk.
+    pub fn wait(self, say: impl Fn(&str)) -> Result<Recorded, Trouble> {
+        let Prepared { trace, mut record, device, not_traceable, .. } = self.prepared;
+        let end = process::wait(self.program, say).map_err(|error| {
+            Trouble::new(
+                format!("wait for `{}`", record.program[0]),
+                error.to_string(),
+                format!("once it has ended: syncaudit report {}", shown(&trace)),
+            )
+        })?;
+        record.end = Some(end.into());
+        record.write(&trace).map_err(|error| not_writable(&trace, &error))?;
+
+        let handshakes = handshake::read(&trace);
+        let survivors = handshake::still_running(&handshakes);
+        // The folder of the driver stays: a process that the program left behind may not have loaded it yet.
+        let mut problems = Vec::new();
+        if handshakes.is_empty() {
+            let reason = never_loaded(not_traceable.as_deref(), device, end);
+            problems.push(Problem::new(ProblemKind::TracerNotLoaded, reason));
+        }
+        if !survivors.is_empty() {
+            let list: Vec<String> = survivors.iter().map(u32::to_string).collect();
+            problems.push(Problem::counted(
+                ProblemKind::Note,
+                survivors.len() as u64,
+                format!(
+                    "Processes started by the program still run ({}); what they do from now on is not in this report.",
+                    list.join(", ")
+                ),
+            ));
+        }
+        Ok(Recorded { trace, record, end, handshakes, problems })
     }
-    Ok(Recorded { trace, record, end, handshakes, problems })
+}
+
+fn not_writable(trace: &Path, error: &std::io::Error) -> Trouble {
+    Trouble::new(
+        format!("write into the trace directory {}", trace.display()),
+        error.to_string(),
+        "name another place with --trace PATH",
+    )
 }
 
 /// Why no process said hello, as full sentences.

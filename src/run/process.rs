@@ -5,14 +5,16 @@
 //! keep us from reporting, and whatever is sent to us must reach the program:
 //!
 //! - a signal from the terminal (Ctrl-C, Ctrl-\, hang-up) reaches the program by itself: we only survive it;
-//! - a signal sent to us by a process (`kill`, a scheduler) is passed on;
+//! - a signal sent to us by a process (`kill`, a scheduler) is passed on; what we send to our process group ourselves (Ctrl-C in the
+//!   view of `--live`) has reached it too;
 //! - a program that does not end by the third request is killed, so that the report comes.
 //!
 //! Signals ignored when we were started (`nohup`, background jobs) stay ignored. SIGTSTP and SIGCONT are left to the shell.
 
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 use signal_hook::low_level::signal_name;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -64,25 +66,36 @@ const PASSED_ON: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
 const REQUESTS_TO_END: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 const REQUESTS_BEFORE_KILL: u32 = 3;
 
-/// Starts `command` and waits. `say` is called with what the user should know.
-pub fn run(command: &mut Command, say: impl Fn(&str)) -> io::Result<End> {
+/// A program that was started.
+pub struct Started {
+    child: Child,
+    signals: SignalsInfo<WithOrigin>,
+}
+
+/// Starts `command`.
+pub fn start(command: &mut Command) -> io::Result<Started> {
     let ignored = ignored_signals();
     let handled = PASSED_ON.into_iter().filter(|&signal| ignored & (1 << (signal - 1)) == 0);
     // Before the start: an end that comes at once must not be missed.
-    let mut signals = SignalsInfo::<WithRawSiginfo>::new(handled.chain([SIGCHLD]))?;
-    let mut child = command.spawn()?;
+    let signals = SignalsInfo::new(handled.chain([SIGCHLD]))?;
+    Ok(Started { child: command.spawn()?, signals })
+}
+
+/// Waits for its end. `say` is called with what the user should know.
+pub fn wait(Started { mut child, mut signals }: Started, say: impl Fn(&str)) -> io::Result<End> {
     let mut requests = 0;
     loop {
         // Only this thread reaps, so the process id stays the program's own until `try_wait` says that it has ended.
         if let Some(status) = child.try_wait()? {
             return Ok(End::of(status));
         }
-        for info in signals.wait() {
-            let signal = info.si_signo;
+        for origin in signals.wait() {
+            let signal = origin.signal;
             if signal == SIGCHLD {
                 continue;
             }
-            let by_a_process = info.si_code <= 0; // SI_USER, SI_QUEUE, SI_TKILL; the kernel's own are positive
+            let sender = origin.process.and_then(|process| u32::try_from(process.pid).ok());
+            let by_a_process = matches!(origin.cause, Cause::Sent(_)) && sender != Some(std::process::id());
             if REQUESTS_TO_END.contains(&signal) {
                 requests += 1;
             }
@@ -129,7 +142,7 @@ mod tests {
     use super::*;
 
     fn end_of(script: &str) -> End {
-        run(Command::new("/bin/sh").args(["-c", script]), |_| {}).unwrap()
+        wait(start(Command::new("/bin/sh").args(["-c", script])).unwrap(), |_| {}).unwrap()
     }
 
     #[test]
@@ -154,6 +167,6 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_an_error() {
-        assert!(run(&mut Command::new("/no/such/program"), |_| {}).is_err());
+        assert!(start(&mut Command::new("/no/such/program")).is_err());
     }
 }

@@ -72,6 +72,15 @@ impl From<End> for Ended {
     }
 }
 
+impl From<Ended> for End {
+    fn from(ended: Ended) -> End {
+        match ended {
+            Ended::Exit(code) => End::Exit(code),
+            Ended::Signal(signal) => End::Signal(signal),
+        }
+    }
+}
+
 impl Record {
     pub fn new(program: &[OsString], device: &str, steps: StepOptions) -> Record {
         Record {

@@ -1,10 +1,10 @@
 //! Reads a recording again while the program that makes it still runs.
 //!
-//! In: the paths of a trace and how to load it. Out: news, whenever the files have grown, from a thread of its own. It rests at
-//! least three times as long as reading takes: the traced program comes first.
+//! In: the paths of a trace and how to load it. Out: news for the view, whenever the files have grown, from a thread of its own. It
+//! rests at least three times as long as reading takes: the traced program comes first.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,21 +17,19 @@ const REST: Duration = Duration::from_millis(300);
 /// A thread that reads; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
-    /// Where the news come in.
-    pub news: Receiver<News>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    /// Begins to follow. `ended` says whether the program is over.
+    /// Begins to follow. `ended` says how the program has ended, if it has.
     #[must_use]
     pub fn start(
+        tell: Sender<News>,
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Recording, String> + Send + 'static,
-        ended: impl Fn() -> bool + Send + 'static,
+        ended: impl Fn() -> Option<String> + Send + 'static,
     ) -> Self {
-        let (tell, news) = channel();
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
             let mut seen = u64::MAX;
@@ -47,15 +45,15 @@ impl Follower {
                         .unwrap_or_else(|_| Err("reading the trace failed; it is tried again".to_owned()));
                     let item = match read {
                         Ok(recording) => News::Recording(Box::new(recording)),
-                        Err(text) => News::Trouble(text),
+                        Err(text) => News::Said(text),
                     };
                     if tell.send(item).is_err() {
                         return;
                     }
                     rest = REST.max(begun.elapsed() * 3);
                 }
-                if over {
-                    drop(tell.send(News::Ended));
+                if let Some(words) = over {
+                    drop(tell.send(News::Ended(words)));
                     return;
                 }
                 match stopped.recv_timeout(rest) {
@@ -64,7 +62,7 @@ impl Follower {
                 }
             }
         });
-        Self { news, stop: Some(stop), thread: Some(thread) }
+        Self { stop: Some(stop), thread: Some(thread) }
     }
 }
 
@@ -77,14 +75,22 @@ impl Drop for Follower {
     }
 }
 
-/// How much there is at a path: records of event logs, else bytes.
+/// How much there is at a path: records of event logs where there are any, else bytes. What else is in the directory of a run, such as
+/// the output of the program, changes no picture.
 fn size(path: &Path) -> u64 {
-    let of_file = |path: &Path| match path.extension() {
-        Some(ending) if ending == "salog" => syncaudit_eventlog::committed_bytes(path).unwrap_or(0),
-        _ => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
-    };
-    if !path.is_dir() {
-        return of_file(path);
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "salog");
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        files = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     }
-    std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| of_file(&entry.path())).sum()
+    if files.iter().any(is_log) {
+        files.retain(is_log);
+    }
+    files
+        .iter()
+        .map(|path| match is_log(path) {
+            true => syncaudit_eventlog::committed_bytes(path).unwrap_or(0),
+            false => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+        })
+        .sum()
 }

@@ -1,10 +1,10 @@
-//! Saves what is visible: as text, or as an SVG picture made from the same characters.
+//! Saves what is visible: as text, as an SVG picture made from the same characters, or in another tool's format.
 //!
-//! In: the drawn buffer. Out: a document. Both say nothing that the screen doesn't.
+//! In: the drawn buffer. Out: a document. Picture and text say nothing that the screen doesn't.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use ratatui::buffer::Buffer;
@@ -122,30 +122,49 @@ fn hex(color: Color, default: &str) -> String {
             let grey = 8 + 10 * (index - 232);
             format!("#{grey:02x}{grey:02x}{grey:02x}")
         }
-        Color::LightCyan => "#56b4e9".to_owned(),
-        Color::LightRed => "#e86a1c".to_owned(),
-        Color::Yellow => "#e69f00".to_owned(),
-        Color::LightYellow => "#f0e442".to_owned(),
-        Color::Green => "#009e73".to_owned(),
-        Color::LightBlue => "#3d8fd1".to_owned(),
-        Color::LightMagenta => "#cc79a7".to_owned(),
-        Color::DarkGray => "#8a8a8a".to_owned(),
-        _ => default.to_owned(),
+        // The terminal's own 16 have no fixed look; those of the palette get the look that it has elsewhere.
+        Color::LightCyan | Color::Indexed(14) => "#56b4e9".to_owned(),
+        Color::LightRed | Color::Indexed(9) => "#e86a1c".to_owned(),
+        Color::Yellow | Color::Indexed(3) => "#e69f00".to_owned(),
+        Color::LightYellow | Color::Indexed(11) => "#f0e442".to_owned(),
+        Color::Green | Color::Indexed(2) => "#009e73".to_owned(),
+        Color::LightBlue | Color::Indexed(12) => "#3d8fd1".to_owned(),
+        Color::LightMagenta | Color::Indexed(13) => "#cc79a7".to_owned(),
+        Color::DarkGray | Color::Indexed(8) => "#8a8a8a".to_owned(),
+        Color::Black | Color::Indexed(0) => "#000000".to_owned(),
+        Color::Red | Color::Indexed(1) => "#c0392b".to_owned(),
+        Color::Blue | Color::Indexed(4) => "#1f5fbf".to_owned(),
+        Color::Magenta | Color::Indexed(5) => "#a0479a".to_owned(),
+        Color::Cyan | Color::Indexed(6) => "#2aa198".to_owned(),
+        Color::Gray | Color::Indexed(7) => "#bfbfbf".to_owned(),
+        Color::LightGreen | Color::Indexed(10) => "#3fd18f".to_owned(),
+        Color::White | Color::Indexed(15) => "#ffffff".to_owned(),
+        Color::Reset => default.to_owned(),
     }
 }
 
-/// Writes into a new file of the directory, never over an old one; answers its path.
+/// Has a new file of the directory written, never over an old one; answers its path. What could not be written whole is removed.
 ///
 /// # Errors
 /// What the system says.
-pub fn to_new_file(directory: &Path, ending: &str, content: &str) -> io::Result<PathBuf> {
+pub fn to_new_file(
+    directory: &Path,
+    ending: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     let mut number = 1;
     loop {
         let path = directory.join(format!("syncaudit-view-{number}.{ending}"));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(mut file) => {
-                io::Write::write_all(&mut file, content.as_bytes())?;
-                return Ok(path);
+            Ok(file) => {
+                let mut file = BufWriter::new(file);
+                return match write(&mut file).and_then(|()| file.flush()) {
+                    Ok(()) => Ok(path),
+                    Err(error) => {
+                        drop(std::fs::remove_file(&path));
+                        Err(error)
+                    }
+                };
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             Err(error) => return Err(error),
@@ -171,11 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_overwritten() {
+    fn no_file_is_overwritten_and_none_is_left_in_part() {
         let directory = tempfile::tempdir().unwrap();
-        let first = to_new_file(directory.path(), "txt", "one").unwrap();
-        let second = to_new_file(directory.path(), "txt", "two").unwrap();
+        let first = to_new_file(directory.path(), "txt", |out| out.write_all(b"one")).unwrap();
+        let second = to_new_file(directory.path(), "txt", |out| out.write_all(b"two")).unwrap();
         assert_ne!(first, second);
         assert_eq!(std::fs::read_to_string(first).unwrap(), "one");
+        let full = |out: &mut dyn Write| {
+            out.write_all(b"three")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        assert!(to_new_file(directory.path(), "txt", full).is_err());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

@@ -1,14 +1,18 @@
 //! The loop around the state: keys in, pictures out, and a terminal that is always given back as it was.
 //!
-//! In: an [`App`] and, for a program that still runs, newer recordings. Out: how it ended. Whatever happens, a panic or a signal
-//! included, the terminal leaves raw mode and the alternate screen first; only SIGKILL can't be helped.
+//! In: an [`App`] and, for a program that still runs, newer recordings. Out: how it ended. Whatever happens, a panic, a signal or a
+//! terminal that is gone included, the terminal leaves raw mode and the alternate screen first; only SIGKILL can't be helped.
+//!
+//! Keys are read and pictures drawn by a thread of their own: reading from a terminal that is gone may never return, and whoever
+//! called has other things to do then.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -22,13 +26,15 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Rect;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 
 use super::recording::Recording;
 use super::save;
-use super::state::{App, Effect, SaveAs};
+use super::state::{App, Effect, Live, SaveAs};
 use super::theme::Theme;
 use super::widgets;
+use crate::export;
 
 /// How often signals and newer recordings are looked for while no key comes.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,10 +54,17 @@ pub enum End {
 #[derive(Debug)]
 pub enum News {
     Recording(Box<Recording>),
-    /// The last try to read failed, in words.
-    Trouble(String),
-    /// The program has ended; what it recorded is complete.
-    Ended,
+    /// What the user should know, for the footer.
+    Said(String),
+    /// The program has ended, as these words say, and what it recorded is complete.
+    Ended(String),
+}
+
+/// What ends the waiting of the thread that called.
+enum Happening {
+    Signal(i32),
+    /// The event loop has ended; `None` after a panic, which has been told.
+    Over(Option<io::Result<End>>),
 }
 
 /// The size of the terminal, in columns and lines.
@@ -62,55 +75,72 @@ pub fn screen() -> io::Result<(u16, u16)> {
     size()
 }
 
-/// Shows the app until the user leaves or a signal comes.
+/// Shows the app until the user leaves, a signal comes or the terminal is gone (which counts as SIGHUP).
 ///
 /// # Errors
 /// When the terminal can't be used, in words of the system; it is as it was then.
-pub fn run(app: &mut App, theme: Theme, news: Option<&Receiver<News>>) -> io::Result<End> {
+pub fn run(app: App, theme: Theme, news: Option<Receiver<News>>) -> io::Result<End> {
     let signal = Arc::new(AtomicUsize::new(0));
-    let signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
     let no_more = signals.handle();
-    let (running, ended) = mpsc::channel::<()>();
-    let watch = std::thread::spawn({
-        let signal = Arc::clone(&signal);
-        move || pass_on(signals, &signal, &ended)
-    });
-    let _hook = PanicHook::set();
-    let screen = match Screen::enter() {
-        Ok(screen) => screen,
-        Err(error) => {
-            no_more.close();
-            return Err(error);
+    let (tell, happenings) = mpsc::channel();
+    let watch = thread::spawn({
+        let tell = tell.clone();
+        move || {
+            // What we send ourselves is meant for the program that is shown.
+            let ours = |sender: i32| u32::try_from(sender) == Ok(std::process::id());
+            let foreign = signals.forever().filter(|origin| !origin.process.is_some_and(|by| ours(by.pid)));
+            foreign.for_each(|origin| drop(tell.send(Happening::Signal(origin.signal))));
         }
+    });
+    let watched = rustix::termios::tcgetattr(io::stdout()).is_ok();
+    let is_gone = || watched && rustix::termios::tcgetattr(io::stdout()).is_err();
+    thread::spawn({
+        let signal = Arc::clone(&signal);
+        move || {
+            let _hook = PanicHook::set();
+            let show = move || {
+                let _screen = Screen::enter()?;
+                event_loop(app, theme, news.as_ref(), &signal)
+            };
+            let over = std::panic::catch_unwind(std::panic::AssertUnwindSafe(show)).ok();
+            drop(tell.send(Happening::Over(over)));
+        }
+    });
+    let mut asked = None;
+    let end = loop {
+        let patience = if asked.is_some() { GRACE } else { PATIENCE };
+        match (happenings.recv_timeout(patience), asked) {
+            (Ok(Happening::Over(Some(end))), _) => break end,
+            (Ok(Happening::Over(None)), _) => {
+                break Err(io::Error::other("the view failed, as said above; please report it"));
+            }
+            (Ok(Happening::Signal(number)), _) => asked = Some(number),
+            (Err(RecvTimeoutError::Timeout), None) if is_gone() => asked = Some(SIGHUP),
+            (Err(RecvTimeoutError::Timeout), None) => {}
+            // The loop is lost in a terminal that is gone.
+            (Err(_), asked) => {
+                leave();
+                break Ok(asked.map_or(End::Quit, End::Signal));
+            }
+        }
+        let number = asked.and_then(|number| usize::try_from(number).ok());
+        signal.store(number.unwrap_or_default(), Ordering::Relaxed);
     };
-    let end = event_loop(app, theme, news, &signal);
-    drop(running);
     no_more.close();
     drop(watch.join());
-    drop(screen);
     end
 }
 
-/// Tells the event loop of signals. Where the loop does not end by itself, ends the process as the signal would have:
-/// reading keys from a terminal that is gone never returns.
-fn pass_on(mut signals: Signals, signal: &AtomicUsize, ended: &Receiver<()>) {
-    for number in signals.forever() {
-        signal.store(usize::try_from(number).unwrap_or_default(), Ordering::Relaxed);
-        if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
-            leave();
-            drop(signal_hook::low_level::emulate_default_handler(number));
-        }
-    }
-}
-
 fn event_loop(
-    app: &mut App,
+    mut app: App,
     theme: Theme,
     news: Option<&Receiver<News>>,
     signal: &AtomicUsize,
 ) -> io::Result<End> {
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let mut changed = true;
+    let app = &mut app;
     loop {
         if changed {
             let area = terminal.size()?;
@@ -159,10 +189,10 @@ fn take(app: &mut App, news: &Receiver<News>) -> bool {
     loop {
         match news.try_recv() {
             Ok(News::Recording(recording)) => latest = Some(recording),
-            Ok(News::Trouble(text)) => app.message = Some(text),
-            Ok(News::Ended) => {
-                app.live = false;
-                app.message = Some("the program has ended; this is all of it".to_owned());
+            Ok(News::Said(text)) => app.message = Some(text),
+            Ok(News::Ended(text)) => {
+                app.live = Live::Over;
+                app.message = Some(text);
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
         }
@@ -182,15 +212,18 @@ fn outside(
 ) -> io::Result<()> {
     match effect {
         Effect::Quit => {}
+        // To all of our process group, as the terminal does it: a shell that started the trainer would wait for it else.
+        Effect::Interrupt => {
+            rustix::process::kill_current_process_group(rustix::process::Signal::INT)?;
+        }
         Effect::Copy(text) => {
             execute!(io::stdout(), ratatui::crossterm::clipboard::CopyToClipboard::to_clipboard_from(text))?;
         }
         Effect::Mouse(true) => execute!(io::stdout(), EnableMouseCapture)?,
         Effect::Mouse(false) => execute!(io::stdout(), DisableMouseCapture)?,
         Effect::Save(as_what) => {
-            let (ending, content) = visible(app, theme, as_what);
             let directory = std::env::current_dir()?;
-            app.message = Some(match save::to_new_file(&directory, ending, &content) {
+            app.message = Some(match save_visible(app, theme, as_what, &directory) {
                 Ok(path) => format!("saved {}", path.file_name().unwrap_or_default().to_string_lossy()),
                 Err(error) => format!("cannot save into {}: {error}", directory.display()),
             });
@@ -212,14 +245,21 @@ fn outside(
     Ok(())
 }
 
-/// The visible part, without footer keys that mean nothing on paper.
-fn visible(app: &App, theme: Theme, as_what: SaveAs) -> (&'static str, String) {
+/// Saves the visible part into a new file of the directory; answers its path.
+fn save_visible(app: &App, theme: Theme, as_what: SaveAs, directory: &Path) -> io::Result<PathBuf> {
     let area = Rect::new(0, 0, app.screen.0, app.screen.1);
     let mut buffer = Buffer::empty(area);
     widgets::draw(app, theme, area, &mut buffer);
     match as_what {
-        SaveAs::Svg => ("svg", save::svg(&buffer)),
-        SaveAs::Text => ("txt", save::text(&buffer)),
+        SaveAs::Svg => {
+            save::to_new_file(directory, "svg", |out| out.write_all(save::svg(&buffer).as_bytes()))
+        }
+        SaveAs::Text => {
+            save::to_new_file(directory, "txt", |out| out.write_all(save::text(&buffer).as_bytes()))
+        }
+        SaveAs::Perfetto => {
+            save::to_new_file(directory, "perfetto-trace", |out| export::perfetto(&app.rec, app.window, out))
+        }
     }
 }
 
@@ -303,10 +343,13 @@ struct PanicHook {
 impl PanicHook {
     fn set() -> Self {
         let before: Arc<Hook> = Arc::new(std::panic::take_hook());
-        let (this, report) = (std::thread::current().id(), Arc::clone(&before));
+        let (this, report) = (thread::current().id(), Arc::clone(&before));
         std::panic::set_hook(Box::new(move |info| {
-            if std::thread::current().id() == this {
+            let ours = thread::current().id() == this;
+            if ours {
                 leave();
+            }
+            if ours || !TAKEN.load(Ordering::SeqCst) {
                 report(info);
             }
         }));
@@ -317,7 +360,7 @@ impl PanicHook {
 impl Drop for PanicHook {
     fn drop(&mut self) {
         // A hook can't be taken off while the panic that it reports unwinds.
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             let before = Arc::clone(&self.before);
             std::panic::set_hook(Box::new(move |info| before(info)));
         }

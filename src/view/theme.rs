@@ -28,6 +28,102 @@ pub struct Theme {
     pub palette: Palette,
     /// Nothing but ASCII.
     pub ascii: bool,
+    /// The user's own colours, by [`Role::index`].
+    pub own: [Option<Color>; Role::COUNT],
+}
+
+/// What has a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Wait(WaitKind),
+    /// Several waits of whatever kinds in one column.
+    Waits,
+    OverBudget,
+    /// Ordinary steps and waits that are allowed.
+    WithinBudget,
+    LogStep,
+    Pass,
+    Fail,
+    Inconclusive,
+    /// Ranges and calls.
+    Range,
+    Device,
+    /// What the selected wait waited for.
+    Cause,
+    /// A marked line, a match, what was said.
+    Mark,
+    /// A key in the footer.
+    Key,
+    /// Labels, and what is not judged.
+    Dim,
+}
+
+impl Role {
+    const OTHERS: [Role; 13] = [
+        Role::Waits,
+        Role::OverBudget,
+        Role::WithinBudget,
+        Role::LogStep,
+        Role::Pass,
+        Role::Fail,
+        Role::Inconclusive,
+        Role::Range,
+        Role::Device,
+        Role::Cause,
+        Role::Mark,
+        Role::Key,
+        Role::Dim,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = WaitKind::ALL.len() + Self::OTHERS.len();
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Role> {
+        WaitKind::ALL.into_iter().map(Role::Wait).chain(Self::OTHERS)
+    }
+
+    fn index(self) -> usize {
+        Self::all().position(|role| role == self).unwrap_or_default()
+    }
+
+    /// Name in the settings file.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Role::Wait(kind) => kind.id(),
+            Role::Waits => "waits",
+            Role::OverBudget => "over-budget",
+            Role::WithinBudget => "within-budget",
+            Role::LogStep => "log-step",
+            Role::Pass => "pass",
+            Role::Fail => "fail",
+            Role::Inconclusive => "inconclusive",
+            Role::Range => "range",
+            Role::Device => "device",
+            Role::Cause => "cause",
+            Role::Mark => "mark",
+            Role::Key => "key",
+            Role::Dim => "dim",
+        }
+    }
+
+    fn hue(self) -> Hue {
+        match self {
+            Role::Wait(WaitKind::DeviceToHostRead) | Role::Waits | Role::OverBudget | Role::Fail => {
+                Hue::Vermilion
+            }
+            Role::Wait(WaitKind::HostToDeviceWrite) => Hue::Orange,
+            Role::Wait(WaitKind::StreamSync) | Role::LogStep | Role::Key => Hue::Sky,
+            Role::Wait(WaitKind::EventSync) | Role::Range => Hue::Blue,
+            Role::Wait(WaitKind::DeviceSync) => Hue::Purple,
+            Role::Wait(WaitKind::MemoryManagement) | Role::WithinBudget | Role::Pass | Role::Device => {
+                Hue::Green
+            }
+            Role::Wait(WaitKind::ModuleLoad) | Role::Inconclusive | Role::Cause | Role::Mark => Hue::Yellow,
+            Role::Wait(WaitKind::LaunchQueueFull | WaitKind::Polling | WaitKind::Unclassified)
+            | Role::Dim => Hue::Grey,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -55,11 +151,26 @@ impl Theme {
         };
         let locale = get("LC_ALL").or_else(|| get("LC_CTYPE")).or_else(|| get("LANG")).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
-        Self { palette, ascii: !(locale.contains("utf-8") || locale.contains("utf8")) }
+        let ascii = !(locale.contains("utf-8") || locale.contains("utf8"));
+        Self { palette, ascii, ..Self::default() }
     }
 
-    fn hue(self, hue: Hue) -> Style {
-        let (rgb, indexed, sixteen) = match hue {
+    /// Gives something another colour. Where the terminal has no such colour, the usual one stays.
+    pub fn set(&mut self, role: Role, colour: Color) {
+        self.own[role.index()] = Some(colour);
+    }
+
+    fn colour(self, role: Role) -> Style {
+        let has = |colour: &Color| match (self.palette, colour) {
+            (Palette::None, _) => false,
+            (Palette::Full, _) => true,
+            (Palette::Indexed, colour) => !matches!(colour, Color::Rgb(..)),
+            (Palette::Sixteen, colour) => !matches!(colour, Color::Rgb(..) | Color::Indexed(16..)),
+        };
+        if let Some(own) = self.own[role.index()].filter(has) {
+            return Style::new().fg(own);
+        }
+        let (rgb, indexed, sixteen) = match role.hue() {
             Hue::Orange => ((0xe6, 0x9f, 0x00), 214, Color::Yellow),
             Hue::Sky => ((0x56, 0xb4, 0xe9), 74, Color::LightCyan),
             Hue::Green => ((0x00, 0x9e, 0x73), 36, Color::Green),
@@ -80,32 +191,22 @@ impl Theme {
     /// A kind of wait.
     #[must_use]
     pub fn wait(self, kind: WaitKind) -> Style {
-        let hue = match kind {
-            WaitKind::DeviceToHostRead => Hue::Vermilion,
-            WaitKind::HostToDeviceWrite => Hue::Orange,
-            WaitKind::StreamSync => Hue::Sky,
-            WaitKind::EventSync => Hue::Blue,
-            WaitKind::DeviceSync => Hue::Purple,
-            WaitKind::MemoryManagement => Hue::Green,
-            WaitKind::ModuleLoad => Hue::Yellow,
-            WaitKind::LaunchQueueFull | WaitKind::Polling | WaitKind::Unclassified => Hue::Grey,
-        };
-        self.hue(hue).add_modifier(Modifier::BOLD)
+        self.colour(Role::Wait(kind)).add_modifier(Modifier::BOLD)
     }
 
     /// Several waits of whatever kinds.
     #[must_use]
     pub fn waits(self) -> Style {
-        self.hue(Hue::Vermilion).add_modifier(Modifier::BOLD)
+        self.colour(Role::Waits).add_modifier(Modifier::BOLD)
     }
 
     /// A kind of step.
     #[must_use]
     pub fn step(self, kind: StepKind, over_budget: bool) -> Style {
         match kind {
-            _ if over_budget => self.hue(Hue::Vermilion),
-            StepKind::Ordinary => self.hue(Hue::Green),
-            StepKind::Log => self.hue(Hue::Sky),
+            _ if over_budget => self.colour(Role::OverBudget),
+            StepKind::Ordinary => self.colour(Role::WithinBudget),
+            StepKind::Log => self.colour(Role::LogStep),
             StepKind::Warmup | StepKind::Unfinished => self.dim(),
         }
     }
@@ -114,46 +215,46 @@ impl Theme {
     #[must_use]
     pub fn status(self, status: SiteStatus) -> Style {
         match status {
-            SiteStatus::OverBudget => self.hue(Hue::Vermilion).add_modifier(Modifier::BOLD),
-            SiteStatus::Allowed => self.hue(Hue::Green),
-            SiteStatus::LogStep => self.hue(Hue::Sky),
+            SiteStatus::OverBudget => self.colour(Role::OverBudget).add_modifier(Modifier::BOLD),
+            SiteStatus::Allowed => self.colour(Role::WithinBudget),
+            SiteStatus::LogStep => self.colour(Role::LogStep),
             SiteStatus::Warmup | SiteStatus::Outside => self.dim(),
         }
     }
 
     #[must_use]
     pub fn verdict(self, verdict: Verdict) -> Style {
-        let hue = match verdict {
-            Verdict::Pass => Hue::Green,
-            Verdict::Fail => Hue::Vermilion,
-            Verdict::Inconclusive => Hue::Yellow,
+        let role = match verdict {
+            Verdict::Pass => Role::Pass,
+            Verdict::Fail => Role::Fail,
+            Verdict::Inconclusive => Role::Inconclusive,
         };
-        self.hue(hue).add_modifier(Modifier::BOLD | Modifier::REVERSED)
+        self.colour(role).add_modifier(Modifier::BOLD | Modifier::REVERSED)
     }
 
     /// Ranges and calls: there, but not what is looked for.
     #[must_use]
     pub fn range(self) -> Style {
-        self.hue(Hue::Blue)
+        self.colour(Role::Range)
     }
 
     /// Device work.
     #[must_use]
     pub fn device(self) -> Style {
-        self.hue(Hue::Green)
+        self.colour(Role::Device)
     }
 
     /// What the selected wait waited for.
     #[must_use]
     pub fn cause(self) -> Style {
-        self.hue(Hue::Yellow).add_modifier(Modifier::BOLD | Modifier::REVERSED)
+        self.colour(Role::Cause).add_modifier(Modifier::BOLD | Modifier::REVERSED)
     }
 
     #[must_use]
     pub fn dim(self) -> Style {
         match self.palette {
             Palette::None => Style::new().add_modifier(Modifier::DIM),
-            _ => self.hue(Hue::Grey),
+            _ => self.colour(Role::Dim),
         }
     }
 
@@ -170,13 +271,13 @@ impl Theme {
     /// A marked source line, a match.
     #[must_use]
     pub fn mark(self) -> Style {
-        self.hue(Hue::Yellow).add_modifier(Modifier::BOLD)
+        self.colour(Role::Mark).add_modifier(Modifier::BOLD)
     }
 
     /// A key in the footer.
     #[must_use]
     pub fn key(self) -> Style {
-        self.hue(Hue::Sky).add_modifier(Modifier::BOLD)
+        self.colour(Role::Key).add_modifier(Modifier::BOLD)
     }
 
     /// A bar of eight heights; `level` 0 is nothing, more than 0 is never nothing.
@@ -270,7 +371,10 @@ mod tests {
         assert_eq!(theme(&[utf8, ("COLORTERM", "truecolor")]).palette, Palette::Full);
         assert_eq!(theme(&[utf8, ("COLORTERM", "truecolor"), ("NO_COLOR", "1")]).palette, Palette::None);
         assert_eq!(theme(&[utf8, ("NO_COLOR", ""), ("TERM", "xterm-256color")]).palette, Palette::Indexed);
-        assert_eq!(theme(&[utf8, ("TERM", "linux")]), Theme { palette: Palette::Sixteen, ascii: false });
+        assert_eq!(
+            theme(&[utf8, ("TERM", "linux")]),
+            Theme { palette: Palette::Sixteen, ..Theme::default() }
+        );
         assert!(theme(&[("LANG", "C")]).ascii && theme(&[]).ascii);
         assert!(!theme(&[("LC_ALL", "C.utf8"), ("LANG", "C")]).ascii);
     }
@@ -283,7 +387,7 @@ mod tests {
 
     #[test]
     fn without_colours_no_colour_is_set_and_in_ascii_every_character_is() {
-        let theme = Theme { palette: Palette::None, ascii: true };
+        let theme = Theme { palette: Palette::None, ascii: true, ..Theme::default() };
         for kind in WaitKind::ALL {
             assert_eq!(theme.wait(kind).fg, None);
         }

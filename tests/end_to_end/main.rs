@@ -6,9 +6,12 @@ mod ci;
 mod doctor;
 mod formats;
 mod gate;
+mod live;
 mod reading;
 mod recording;
 mod repository;
 mod starting;
 mod support;
+#[path = "../tmux/mod.rs"]
+mod tmux;
 mod trainer;

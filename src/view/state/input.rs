@@ -2,8 +2,10 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use super::{App, Asks, Effect, FIXED_ROWS, Mode, SaveAs, View};
+use super::{App, Asks, Effect, FIXED_ROWS, Live, Mode, SaveAs, View};
 use crate::audit::Frame;
+use crate::config::allow_entry;
+use crate::gate::judged_per_step;
 use crate::view::axis::Window;
 use crate::view::keys::Action;
 use crate::view::search::{Hits, Query};
@@ -11,6 +13,7 @@ use crate::view::search::{Hits, Query};
 impl App {
     /// A key was pressed.
     pub fn key(&mut self, event: KeyEvent) -> Option<Effect> {
+        self.touched = true;
         match &mut self.mode {
             Mode::Normal => {
                 self.message = None;
@@ -20,7 +23,7 @@ impl App {
             Mode::Help { query, top } => {
                 match event.code {
                     KeyCode::Char('c') if event.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Some(Effect::Quit);
+                        return self.act(Action::Interrupt);
                     }
                     KeyCode::Esc | KeyCode::Enter => self.mode = Mode::Normal,
                     KeyCode::Char('?' | 'q') if query.is_empty() => self.mode = Mode::Normal,
@@ -59,6 +62,26 @@ impl App {
                 match event.code {
                     KeyCode::Char('s') => Some(Effect::Save(SaveAs::Svg)),
                     KeyCode::Char('t') => Some(Effect::Save(SaveAs::Text)),
+                    KeyCode::Char('p') if self.view == View::Timeline => Some(Effect::Save(SaveAs::Perfetto)),
+                    _ => None,
+                }
+            }
+            &mut Mode::Copy { site } => {
+                self.mode = Mode::Normal;
+                let audit = &self.rec.judged.audit;
+                let found = audit.sites.get(site)?;
+                let fingerprint = found.fingerprint.clone();
+                match event.code {
+                    KeyCode::Char('f' | 'y') => {
+                        self.message = Some(format!("copied {fingerprint}"));
+                        Some(Effect::Copy(fingerprint))
+                    }
+                    KeyCode::Char('a') => {
+                        let most = judged_per_step(audit).get(site).copied().unwrap_or(0);
+                        let entry = allow_entry(found, most);
+                        self.message = Some(format!("copied an entry for {fingerprint}: fill in its reason"));
+                        Some(Effect::Copy(entry))
+                    }
                     _ => None,
                 }
             }
@@ -67,6 +90,7 @@ impl App {
 
     /// The mouse did something; only when it is on.
     pub fn mouse(&mut self, event: MouseEvent) {
+        self.touched = true;
         if self.view != View::Timeline || self.mode != Mode::Normal {
             return;
         }
@@ -137,6 +161,8 @@ impl App {
     pub(super) fn act_at_once(&mut self, action: Action) -> Option<Effect> {
         match action {
             Action::Quit => return Some(Effect::Quit),
+            Action::Interrupt if self.live == Live::Runs => return Some(Effect::Interrupt),
+            Action::Interrupt => return Some(Effect::Quit),
             Action::Suspend => return Some(Effect::Suspend),
             Action::Help => self.mode = Mode::Help { query: String::new(), top: 0 },
             Action::Show(view) => self.show(view),
@@ -151,14 +177,10 @@ impl App {
                 self.message = Some(format!("mouse {}", if self.mouse { "on" } else { "off" }));
                 return Some(Effect::Mouse(self.mouse));
             }
-            Action::CopyFingerprint => {
-                let Some(site) = self.current_site() else {
-                    return self.say("there is no site under the cursor");
-                };
-                let fingerprint = self.rec.judged.audit.sites[site].fingerprint.clone();
-                self.message = Some(format!("copied {fingerprint}"));
-                return Some(Effect::Copy(fingerprint));
-            }
+            Action::Copy => match self.current_site() {
+                Some(site) => self.mode = Mode::Copy { site },
+                None => return self.say("there is no site under the cursor"),
+            },
             Action::Edit => return self.edit(),
             Action::NextHit => self.find(true),
             Action::PreviousHit => self.find(false),

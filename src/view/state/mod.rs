@@ -38,9 +38,25 @@ pub enum Effect {
     Quit,
     Suspend,
     Copy(String),
-    Edit { path: String, line: u32 },
+    Edit {
+        path: String,
+        line: u32,
+    },
     Save(SaveAs),
     Mouse(bool),
+    /// What the terminal's Ctrl-C would do to the program that runs.
+    Interrupt,
+}
+
+/// What becomes of what is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Live {
+    /// Nothing more: the program has ended, or is not looked at while it runs.
+    Over,
+    /// The trace grows.
+    Grows,
+    /// The trace grows, and the program runs in our terminal.
+    Runs,
 }
 
 /// How the visible part is saved.
@@ -48,6 +64,8 @@ pub enum Effect {
 pub enum SaveAs {
     Svg,
     Text,
+    /// What reaches into the timeline's window.
+    Perfetto,
 }
 
 /// What has the keyboard.
@@ -64,6 +82,10 @@ pub enum Mode {
     },
     /// Which format to save in.
     Save,
+    /// What of a site to copy.
+    Copy {
+        site: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +181,9 @@ pub struct App {
     pub hits: Hits,
     pub sources: Sources,
     pub mouse: bool,
-    /// The program still runs.
-    pub live: bool,
+    pub live: Live,
+    /// A key was pressed: from now on the user says what is shown, newer recordings don't.
+    touched: bool,
     before: Vec<(View, Window, u64, Row, Option<usize>)>,
 }
 
@@ -201,37 +224,35 @@ impl App {
             hits: Hits::default(),
             sources: Sources::default(),
             mouse: false,
-            live: false,
+            live: Live::Over,
+            touched: false,
             before: Vec::new(),
             rec,
         };
         app.refresh();
-        match app.rec.worst_step() {
-            Some(step) => app.go_to_step(step),
-            // Without steps: the most expensive wait of all.
-            None => {
-                let waits = &app.rec.judged.audit.waits;
-                let worst = (0..waits.len())
-                    .max_by_key(|&wait| (waits[wait].blocked_ns, std::cmp::Reverse(waits[wait].site)));
-                if let Some(wait) = worst {
-                    app.go_to_wait(wait);
-                }
-            }
-        }
+        app.begin();
         app
     }
 
-    /// Takes a newer recording of the same run; the user stays where they are, or at the end if they were there.
-    pub fn update(&mut self, rec: Recording) {
-        let at_start = self.rec.judged.audit.waits.is_empty() && self.rec.judged.audit.steps.is_empty();
-        let whole = self.window == self.rec.axis.whole();
-        let screen = self.screen;
-        let keymap = self.keymap.clone();
-        if at_start {
-            let (live, message) = (self.live, self.message.take());
-            *self = Self { live, message, ..Self::new(rec, keymap, screen) };
-            return;
+    /// Shows the worst ordinary step; without steps, the most expensive wait of all.
+    fn begin(&mut self) {
+        let waits = &self.rec.judged.audit.waits;
+        let worst = (0..waits.len())
+            .max_by_key(|&wait| (waits[wait].blocked_ns, std::cmp::Reverse(waits[wait].site)));
+        match (self.rec.worst_step(), worst) {
+            (Some(step), _) => self.go_to_step(step),
+            (None, Some(wait)) => self.go_to_wait(wait),
+            (None, None) => {}
         }
+    }
+
+    /// Takes a newer recording of the same run. Whoever has pressed no key yet gets the worst step so far; others stay where they are, or
+    /// at the end if they were there.
+    pub fn update(&mut self, rec: Recording) {
+        let nothing_yet = self.rec.judged.audit.waits.is_empty() && self.rec.judged.audit.steps.is_empty();
+        let (old_len, window) = (self.rec.axis.len(), self.window);
+        let whole = window == self.rec.axis.whole();
+        let at_end = window.start + window.len == old_len;
         // Numbers of waits and sites may have changed: find the opened site by its name, the wait by its place in time.
         let fingerprint = self.rec.judged.audit.sites.get(self.site).map(|site| site.fingerprint.clone());
         let selected = self
@@ -264,8 +285,20 @@ impl App {
         self.refresh();
         self.site_row =
             self.sites_shown.iter().position(|&site| Some(site) == selected).unwrap_or(self.site_row);
+        let len = self.rec.axis.len();
         if whole {
             self.window = self.rec.axis.whole();
+        } else if at_end {
+            self.window = Window { start: len, ..window }.clamped(&self.rec.axis);
+        }
+        if at_end && self.cursor + 1 == old_len {
+            self.cursor = len - 1;
+        }
+        if nothing_yet || !self.touched {
+            self.begin();
+        }
+        if self.window != window {
+            self.lay_out_rows();
         }
         self.hits = Hits::default();
         if let Some(query) = &self.query {

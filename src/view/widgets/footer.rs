@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::{put, put_clipped};
 use crate::view::keys::{Action, BINDINGS};
-use crate::view::state::{App, Asks, Mode};
+use crate::view::state::{App, Asks, Mode, View};
 use crate::view::theme::Theme;
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
@@ -22,14 +22,14 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
             return;
         }
         Mode::Save => {
-            put(
-                buf,
-                area.x,
-                area.y,
-                width,
-                "save what is visible:  s SVG   t text   any other key: don't",
-                theme.key(),
-            );
+            let perfetto = if app.view == View::Timeline { "   p Perfetto" } else { "" };
+            let text = format!("save:  s SVG   t text{perfetto}   other keys: don't");
+            put(buf, area.x, area.y, width, &text, theme.key());
+            return;
+        }
+        Mode::Copy { .. } => {
+            let text = "copy:  f fingerprint   a entry for the allow-list   other keys: don't";
+            put(buf, area.x, area.y, width, text, theme.key());
             return;
         }
         Mode::Help { .. } => {

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::{put, put_clipped};
 use crate::view::keys::Action;
-use crate::view::state::{App, View};
+use crate::view::state::{App, Live, View};
 use crate::view::theme::Theme;
 
 pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
@@ -14,7 +14,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     let mut x = area.x;
     let verdict = format!(" {} ", audit.verdict.id().to_uppercase());
     x += put(buf, x, area.y, end - x, &verdict, theme.verdict(audit.verdict));
-    if app.live {
+    if app.live != Live::Over {
         x += put(buf, x, area.y, end - x, " live", theme.mark());
     }
     if audit.source.emulated {

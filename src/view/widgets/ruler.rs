@@ -12,8 +12,8 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     let measured = app.rec.axis.measured();
     let name = match (measured, label) {
         (true, _) => "time",
-        (false, 0..16) => "call order",
-        (false, _) => "call order, no time",
+        (false, 20..) => "call order, no time",
+        (false, _) => "call order",
     };
     put(buf, area.x, area.y, label, name, if measured { theme.dim() } else { theme.mark() });
     let width = app.plot_width().min(area.width.saturating_sub(label));
