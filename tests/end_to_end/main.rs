@@ -10,8 +10,11 @@ mod live;
 mod reading;
 mod recording;
 mod repository;
+#[path = "../snapshots/mod.rs"]
+mod snapshots;
 mod starting;
 mod support;
 #[path = "../tmux/mod.rs"]
 mod tmux;
 mod trainer;
+mod view;
