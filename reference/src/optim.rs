@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::device::{Buffer, Device, Result, Stream, View};
+use crate::kernels::loss::METRICS;
 use crate::kernels::optimizer;
 use crate::model::Model;
 
@@ -32,6 +33,33 @@ impl Schedule {
         let span = self.total_steps.saturating_sub(self.warmup_steps).max(1);
         let progress = ((step - self.warmup_steps) as f32 / span as f32).min(1.0);
         self.peak * 0.5 * (1.0 + (std::f32::consts::PI * progress).cos())
+    }
+}
+
+/// How Domino's weight of the base loss falls: linearly from `start` to 0 over the first `decay_steps` steps, within 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Curriculum {
+    /// Weight of the base loss in step 0.
+    pub start: f32,
+    /// Step at which the weight reaches 0.
+    pub decay_steps: u32,
+}
+
+impl Curriculum {
+    /// Over the first `total_steps * decay_ratio` steps, at least one.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a float to integer cast saturates
+    pub fn new(start: f32, total_steps: u32, decay_ratio: f32) -> Self {
+        let steps = (f64::from(total_steps) * f64::from(decay_ratio)) as u32;
+        Curriculum { start, decay_steps: steps.max(1) }
+    }
+
+    /// The weight in step `step`, counted from 0. The device computes the same bits (kernel `curriculum`).
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn lambda(&self, step: u32) -> f32 {
+        let progress = (step as f32 / self.decay_steps.max(1) as f32).min(1.0);
+        (self.start * (1.0 - progress)).clamp(0.0, 1.0)
     }
 }
 
@@ -63,26 +91,65 @@ pub struct Metrics {
     pub grad_norm: f32,
     /// Learning rate of the step.
     pub lr: f32,
+    /// What only the Domino objective has.
+    pub domino: Option<DominoMetrics>,
+}
+
+/// Metrics of the Domino objective: means over the step's micro-batches.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct DominoMetrics {
+    /// Loss of the corrected logits.
+    pub final_loss: f32,
+    /// Loss of the logits before the correction.
+    pub base_loss: f32,
+    /// Accuracy of the logits before the correction.
+    pub base_accuracy: f32,
+    /// Mean over blocks of 1 + the leading run of right predictions.
+    pub accept_len: f32,
+    /// The same for the logits before the correction.
+    pub base_accept_len: f32,
+    /// Weight of the base loss.
+    pub lambda_base: f32,
 }
 
 impl Metrics {
-    /// Floats per row.
-    pub const FIELDS: usize = 6;
+    /// Floats per row: step + 1, gradient norm, learning rate, and the nine of `kernels::loss`.
+    pub const FIELDS: usize = 3 + METRICS;
 
-    /// The row of `step` in a copy of the ring; none if the ring holds another step there.
+    /// The row of `step` in a copy of the ring of a model with (`domino`) or without the Domino head; none if the ring holds
+    /// another step there.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn from_ring(ring: &[f32], step: u32) -> Option<Self> {
-        let rows = ring.len() / Self::FIELDS;
-        if rows == 0 {
-            return None;
-        }
-        let start = (step as usize % rows) * Self::FIELDS;
-        let [found, loss, accuracy, accuracy_denom, grad_norm, lr] = ring[start..start + Self::FIELDS] else {
-            return None;
-        };
+    pub fn from_ring(ring: &[f32], step: u32, domino: bool) -> Option<Self> {
+        let start = Self::row(ring.len(), step)?;
         // Stored as step + 1, so that a row never written (0) is no step.
-        (found == (step + 1) as f32).then_some(Self { step, loss, accuracy, accuracy_denom, grad_norm, lr })
+        let row = &ring[start..start + Self::FIELDS];
+        (row[0] == (step + 1) as f32).then(|| Self::from_row(row, step, domino))
+    }
+
+    /// Where the row of `step` starts in a ring of `elements` floats.
+    pub(crate) fn row(elements: usize, step: u32) -> Option<usize> {
+        let rows = elements / Self::FIELDS;
+        (rows > 0).then(|| step as usize % rows * Self::FIELDS)
+    }
+
+    /// The numbers of a row by name. The row must have [`Metrics::FIELDS`] elements.
+    pub(crate) fn from_row(row: &[f32], step: u32, domino: bool) -> Self {
+        Self {
+            step,
+            grad_norm: row[1],
+            lr: row[2],
+            loss: row[3],
+            accuracy: row[4],
+            accuracy_denom: row[5],
+            domino: domino.then(|| DominoMetrics {
+                final_loss: row[6],
+                base_loss: row[7],
+                base_accuracy: row[8],
+                accept_len: row[9],
+                base_accept_len: row[10],
+                lambda_base: row[11],
+            }),
+        }
     }
 }
 
@@ -96,6 +163,7 @@ pub struct Optimizer {
     scalars: Buffer<f32>,
     partial: Buffer<f32>,
     ring: Buffer<f32>,
+    domino: bool,
 }
 
 impl Optimizer {
@@ -118,7 +186,14 @@ impl Optimizer {
             scalars: Buffer::zeros(device, 5)?,
             partial: Buffer::zeros(device, n.div_ceil(optimizer::CHUNK))?,
             ring: Buffer::zeros(device, ring_rows * Metrics::FIELDS)?,
+            domino: model.config().domino.is_some(),
         })
+    }
+
+    /// Whether the ring's rows hold [`DominoMetrics`].
+    #[must_use]
+    pub fn has_domino(&self) -> bool {
+        self.domino
     }
 
     /// The configuration.

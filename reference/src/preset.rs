@@ -1,6 +1,6 @@
 //! Presets: named sizes of everything.
 
-use crate::model::Config;
+use crate::model::{Config, DPACE_ALPHA, DominoHead, LossType};
 use crate::rollout::target::TargetShape;
 use clap::ValueEnum;
 
@@ -55,6 +55,11 @@ impl Preset {
                     loss_decay_gamma: Some(7.0),
                     rms_norm_eps: 1e-6,
                     rope_theta: 10_000.0,
+                    layer_types: Vec::new(),
+                    sliding_window: None,
+                    loss_type: LossType::Dflash,
+                    dpace_alpha: DPACE_ALPHA,
+                    domino: None,
                 }
             };
         let target =
@@ -113,6 +118,16 @@ impl Preset {
                 learning_rate: 6e-4,
             },
         }
+    }
+
+    /// The Domino head that goes with the sizes: shifted labels, one slot left uncorrected, as published.
+    pub fn domino_head(self) -> DominoHead {
+        let (emb_dim, gru_hidden_dim) = match self {
+            Preset::Tiny => (16, 32),
+            Preset::Small => (64, 128),
+            Preset::Qwen3Eight => (256, 1024),
+        };
+        DominoHead { emb_dim, gru_hidden_dim, shift_label: true, pure_draft_prefix_len: 1 }
     }
 
     /// The vocabulary that the recipe was published with, used where the tokenizer's is smaller.

@@ -11,10 +11,15 @@ use std::sync::Arc;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::device::{self, Buffer, Device, Stream};
-use crate::model::{Batch, Config, Frozen, Model, Scalar};
+use crate::kernels::loss::METRICS;
+use crate::model::{Batch, Config, DominoHead, Frozen, Model, Scalar};
 
 /// The tolerance when the caller names none: what 32-bit arithmetic reaches against 64-bit expectations.
 pub const DEFAULT_TOLERANCE: f64 = 1e-4;
+
+/// What [`Model::metrics`] holds from its fourth element on.
+const DOMINO_METRICS: [&str; METRICS - 3] =
+    ["final_loss", "base_loss", "base_accuracy", "accept_len", "base_accept_len", "lambda_base"];
 
 /// One compared quantity.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,10 +144,13 @@ pub fn verify_on(device: &Arc<Device>, bytes: &[u8], tolerance: f64) -> Result<R
     let keep: Vec<bool> = golden.integers("in.block_keep_mask")?.iter().map(|k| *k != 0).collect();
     model.set_anchors(&stream, &golden.integers("in.anchor_positions")?, &keep)?;
 
+    if let (Some(lambda), Some(value)) = (model.lambda_base(), golden.lambda_base) {
+        stream.upload_blocking(lambda, &[value])?;
+    }
     model.zero_gradients(&stream)?;
     model.forward(&stream, &batch, Scalar::Literal)?;
     model.backward(&stream, &batch, 1.0)?;
-    let mut metrics = [0.0; 3];
+    let mut metrics = [0.0; METRICS];
     stream.download_blocking(&mut metrics, model.metrics())?;
     let grads = model.params().grads.to_vec()?;
 
@@ -152,6 +160,10 @@ pub fn verify_on(device: &Arc<Device>, bytes: &[u8], tolerance: f64) -> Result<R
             Some(("out", "loss")) => &metrics[0..1],
             Some(("out", "accuracy")) => &metrics[1..2],
             Some(("metric", "accuracy_denom")) => &metrics[2..3],
+            Some(("metric", metric)) => match DOMINO_METRICS.iter().position(|m| *m == metric) {
+                Some(i) if model.config().domino.is_some() => &metrics[3 + i..4 + i],
+                _ => return Err(VerifyError::File(format!("{name}: the objective has no such metric"))),
+            },
             Some(("g", tensor)) => match model.params().find(tensor) {
                 Some(param) => param.of(&grads),
                 None => return Err(VerifyError::File(format!("{name}: the model has no such tensor"))),
@@ -209,6 +221,8 @@ struct Golden<'a> {
     config: Config,
     batch: usize,
     seq_len: usize,
+    /// Domino's weight of the base loss.
+    lambda_base: Option<f32>,
 }
 
 #[derive(serde::Deserialize)]
@@ -216,6 +230,7 @@ struct Header {
     algorithm: String,
     batch: usize,
     seq_len: usize,
+    lambda_base: Option<f32>,
     #[serde(flatten)]
     config: Config,
 }
@@ -230,13 +245,31 @@ impl<'a> Golden<'a> {
             .as_ref()
             .and_then(|m| m.get("config"))
             .ok_or_else(|| file("no `config` in the safetensors metadata".to_owned()))?;
-        let header: Header =
-            serde_json::from_str(text).map_err(|e| file(format!("`config` metadata: {e}")))?;
-        if header.algorithm != "dflash" {
-            return Err(file(format!("algorithm {:?}; this version computes \"dflash\"", header.algorithm)));
+        let metadata = |e: serde_json::Error| file(format!("`config` metadata: {e}"));
+        let mut header: Header = serde_json::from_str(text).map_err(metadata)?;
+        match header.algorithm.as_str() {
+            "dflash" => {}
+            "domino" => {
+                // The head's sizes stand beside the model's.
+                header.config.domino = Some(serde_json::from_str::<DominoHead>(text).map_err(metadata)?);
+                if header.lambda_base.is_none() {
+                    return Err(file("`config` metadata: a domino file without `lambda_base`".to_owned()));
+                }
+            }
+            other => {
+                return Err(file(format!(
+                    "algorithm {other:?}; this trainer computes \"dflash\" and \"domino\""
+                )));
+            }
         }
         header.config.validate().map_err(|e| file(e.to_string()))?;
-        Ok(Self { tensors, config: header.config, batch: header.batch, seq_len: header.seq_len })
+        Ok(Self {
+            tensors,
+            config: header.config,
+            batch: header.batch,
+            seq_len: header.seq_len,
+            lambda_base: header.lambda_base,
+        })
     }
 
     /// Names of everything to be matched, in a stable order.

@@ -216,7 +216,15 @@ fn mistakes_are_answered_with_what_to_do() {
         ("--waits item", 2, "use none, legacy, or a list of: metrics, anchors, scalars, acks, batch-copy"),
         ("--steps 0", 2, "--steps"),
         ("--preset huge", 2, "tiny"),
-        ("--algorithm domino", 1, "not in this version"),
+        ("--lambda-start 0.5", 1, "--lambda-start is an option of --algorithm domino"),
+        ("--algorithm domino --lambda-start 2", 2, "expected a number from 0 to 1"),
+        ("--algorithm domino --loss-type dpace", 1, "D-PACE weights are for the DFlash objective"),
+        (
+            "--algorithm domino --pure-draft-prefix-len 7 --no-shift-label",
+            1,
+            "leaves no slot of a block of 8",
+        ),
+        ("--dpace-alpha 0.5", 1, "--dpace-alpha is an option of --loss-type dpace"),
         ("--data nowhere.txt", 1, "cannot read the training data nowhere.txt"),
         ("--data broken.jsonl", 1, "broken.jsonl, line 1"),
         ("--features broken.safetensors", 1, "its header claims 16 bytes, but the file has 9"),
@@ -234,13 +242,64 @@ fn mistakes_are_answered_with_what_to_do() {
 #[test]
 fn the_default_step_can_be_captured_and_no_historical_wait_can() {
     let bench = Bench::new();
-    let output = bench.run("capture-check");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(String::from_utf8(output.stdout).unwrap().contains("nothing in it waits"));
-    for waits in ["metrics", "anchors", "scalars", "acks", "batch-copy", "legacy"] {
-        let said = bench.fail(&format!("capture-check --waits {waits}"), 1);
-        assert!(said.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"), "{waits}: {said}");
+    for algorithm in ["dflash", "domino"] {
+        let output = bench.run(&format!("capture-check --algorithm {algorithm}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8(output.stdout).unwrap().contains("nothing in it waits"));
+        for waits in ["metrics", "anchors", "scalars", "acks", "batch-copy", "legacy"] {
+            let said = bench.fail(&format!("capture-check --algorithm {algorithm} --waits {waits}"), 1);
+            assert!(said.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"), "{waits}: {said}");
+        }
     }
+}
+
+#[test]
+fn domino_writes_all_its_metrics_and_the_same_ones_with_every_historical_wait() {
+    let bench = Bench::new();
+    for (name, options) in [
+        ("shifted", "--accumulate 2"),
+        ("unshifted", "--no-shift-label --pure-draft-prefix-len 0 --sliding-window 9"),
+    ] {
+        let run = format!("{SHORT} --algorithm domino {options}");
+        let said = bench.succeed(&format!("{run} --metrics {name}.jsonl"));
+        bench.succeed(&format!("{run} --metrics legacy.jsonl --waits legacy"));
+        let text = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+        assert_eq!(text(&format!("{name}.jsonl")), text("legacy.jsonl"));
+        assert_eq!(bench.losses("legacy.jsonl").len(), 6);
+        for line in text("legacy.jsonl").lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            for key in
+                ["final_loss", "base_loss", "base_accuracy", "accept_len", "base_accept_len", "lambda_base"]
+            {
+                assert!(line[key].is_f64(), "{key} in {line}");
+            }
+        }
+        assert!(said.contains("base_loss") && said.contains("accept_len"), "{said}");
+    }
+    assert_ne!(bench.losses("shifted.jsonl"), bench.losses("unshifted.jsonl"));
+}
+
+#[test]
+fn a_domino_run_goes_on_from_its_checkpoint_and_refuses_that_of_dflash() {
+    let bench = Bench::new();
+    let domino = "--algorithm domino --log-every 3 --schedule-steps 12 --checkpoint state";
+    bench.succeed(&format!("{domino} --steps 6 --metrics part.jsonl"));
+    bench.succeed(&format!("{domino} --steps 12 --metrics part.jsonl --waits legacy"));
+    bench.succeed("--algorithm domino --log-every 3 --schedule-steps 12 --steps 12 --metrics whole.jsonl");
+    assert_eq!(bench.losses("part.jsonl"), bench.losses("whole.jsonl"));
+    let said = bench.fail("--steps 20 --checkpoint state", 1);
+    assert!(said.contains("another model configuration"), "{said}");
+}
+
+#[test]
+fn every_loss_of_d_pace_trains() {
+    let bench = Bench::new();
+    let mut losses = Vec::new();
+    for kind in ["dpace", "dpace-cumulative-confidence-only", "dpace-continuation-value-only"] {
+        bench.succeed(&format!("{SHORT} --loss-type {kind} --dpace-alpha 0.4 --metrics {kind}.jsonl"));
+        losses.push(bench.losses(&format!("{kind}.jsonl")));
+    }
+    assert!(losses[0] != losses[1] && losses[1] != losses[2] && losses[0] != losses[2]);
 }
 
 #[test]

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use dflash_train::device::{Buffer, Device, Stream};
 use dflash_train::kernels::anchors::random_key;
-use dflash_train::model::{AnchorScalars, AnchorWidth, Batch, Config, Frozen, Model, Scalar};
-use dflash_train::optim::{Metrics, Optimizer, OptimizerConfig, Schedule};
+use dflash_train::model::{
+    AnchorScalars, AnchorWidth, Batch, Config, DPACE_ALPHA, DominoHead, Frozen, LayerType, LossType, Model,
+    Scalar,
+};
+use dflash_train::optim::{Curriculum, Metrics, Optimizer, OptimizerConfig, Schedule};
 use proptest::prelude::*;
 
 const BATCH: usize = 2;
@@ -28,7 +31,30 @@ fn config() -> Config {
         loss_decay_gamma: Some(7.0),
         rms_norm_eps: 1e-6,
         rope_theta: 10_000.0,
+        layer_types: Vec::new(),
+        sliding_window: None,
+        loss_type: LossType::Dflash,
+        dpace_alpha: DPACE_ALPHA,
+        domino: None,
     }
+}
+
+/// Every objective and kind of layer.
+fn configs() -> Vec<Config> {
+    let domino = |shift_label, pure_draft_prefix_len| {
+        Some(DominoHead { emb_dim: 8, gru_hidden_dim: 12, shift_label, pure_draft_prefix_len })
+    };
+    vec![
+        config(),
+        Config { loss_type: LossType::Dpace, ..config() },
+        Config { domino: domino(true, 1), ..config() },
+        Config {
+            domino: domino(false, 0),
+            layer_types: vec![LayerType::SlidingAttention, LayerType::FullAttention],
+            sliding_window: Some(6),
+            ..config()
+        },
+    ]
 }
 
 struct Rig {
@@ -43,7 +69,11 @@ fn noise(salt: usize, n: usize) -> Vec<f32> {
 }
 
 fn rig(loss_mask: &[f32]) -> Rig {
-    let (device, config) = (Device::in_process(), config());
+    rig_of(config(), loss_mask)
+}
+
+fn rig_of(config: Config, loss_mask: &[f32]) -> Rig {
+    let device = Device::in_process();
     let table = config.vocab_size * config.hidden_size;
     let frozen = Frozen {
         embed_tokens: Buffer::from_slice(&device, &noise(1, table)).unwrap(),
@@ -62,7 +92,11 @@ fn rig(loss_mask: &[f32]) -> Rig {
         hidden_states: Buffer::from_slice(&device, &hidden).unwrap(),
         loss_mask: Buffer::from_slice(&device, loss_mask).unwrap(),
     };
-    Rig { stream: Stream::new(&device).unwrap(), model, batch }
+    let stream = Stream::new(&device).unwrap();
+    if let Some(lambda) = model.lambda_base() {
+        stream.upload_blocking(lambda, &[0.35]).unwrap();
+    }
+    Rig { stream, model, batch }
 }
 
 /// What a step leaves behind: metrics, gradients, and the kept anchors of each sequence.
@@ -158,6 +192,25 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// A step whose host knows the historical width, and one that computes N masked blocks: the same anchors, metrics and
+    /// gradients, bit for bit, for every objective.
+    #[test]
+    fn legacy_and_default_steps_are_the_same_for_random_masks(
+        bits in prop::collection::vec(prop::bool::weighted(0.2), BATCH * SEQUENCE),
+    ) {
+        let mask = mask(|s, j| bits[s * SEQUENCE + j]);
+        for config in configs() {
+            let default = rig_of(config.clone(), &mask).step(false, AnchorScalars::LITERAL, Scalar::Literal);
+            let legacy = rig_of(config.clone(), &mask).step(true, AnchorScalars::LITERAL, Scalar::Literal);
+            prop_assert!(default.metrics.iter().chain(&default.grads).all(|b| f32::from_bits(*b).is_finite()));
+            prop_assert_eq!(default, legacy, "{:?}", config);
+        }
+    }
+}
+
 #[test]
 fn every_draw_is_different_and_every_supervised_position_gets_its_turn() {
     let mut rig = rig(&mask(|_, j| (5..25).contains(&j)));
@@ -184,11 +237,14 @@ fn every_draw_is_different_and_every_supervised_position_gets_its_turn() {
 #[test]
 fn a_width_known_to_the_host_changes_no_bit_of_loss_or_gradients() {
     // 6 and 4 supervised candidates: width 5 of 12; the second sequence has padding in both modes.
-    let mask = mask(|s, j| if s == 0 { j % 6 == 1 } else { j % 10 == 3 });
-    let default = rig(&mask).step(false, AnchorScalars::LITERAL, Scalar::Literal);
-    let legacy = rig(&mask).step(true, AnchorScalars::LITERAL, Scalar::Literal);
-    assert_eq!(default.anchors.iter().map(Vec::len).collect::<Vec<_>>(), [5, 4]);
-    assert_eq!(default, legacy);
+    let mask = mask(|s, j| if s == 0 { (5..11).contains(&j) } else { (20..24).contains(&j) });
+    for config in configs() {
+        let default = rig_of(config.clone(), &mask).step(false, AnchorScalars::LITERAL, Scalar::Literal);
+        let legacy = rig_of(config.clone(), &mask).step(true, AnchorScalars::LITERAL, Scalar::Literal);
+        assert_eq!(default.anchors.iter().map(Vec::len).collect::<Vec<_>>(), [5, 4]);
+        assert!(default.grads.iter().any(|g| *g != 0));
+        assert_eq!(default, legacy, "{config:?}");
+    }
 }
 
 #[test]
@@ -220,15 +276,22 @@ fn the_same_step_twice_gives_the_same_bits() {
 
 #[test]
 fn a_batch_without_supervision_gives_zero_loss_and_zero_gradients() {
-    let result = rig(&mask(|_, _| false)).step(false, AnchorScalars::LITERAL, Scalar::Literal);
-    assert_eq!(result.metrics, [0, 0, 0]);
-    assert!(result.grads.iter().all(|g| *g == 0));
-    assert!(result.anchors.iter().all(Vec::is_empty));
+    for config in configs() {
+        let lambda = if config.domino.is_some() { 0.35_f32.to_bits() } else { 0 };
+        let result = rig_of(config, &mask(|_, _| false)).step(false, AnchorScalars::LITERAL, Scalar::Literal);
+        assert_eq!(result.metrics, [0, 0, 0, 0, 0, 0, 0, 0, lambda]);
+        assert!(result.grads.iter().all(|g| *g == 0));
+        assert!(result.anchors.iter().all(Vec::is_empty));
+    }
 }
 
 #[test]
 fn gradients_accumulate_over_micro_batches_with_their_scale() {
-    let mut rig = rig(&mask(|_, j| j % 2 == 0));
+    configs().into_iter().for_each(gradients_accumulate);
+}
+
+fn gradients_accumulate(config: Config) {
+    let mut rig = rig_of(config, &mask(|_, j| j % 2 == 0));
     let whole = rig.step(false, AnchorScalars::LITERAL, Scalar::Literal);
     rig.model.zero_gradients(&rig.stream).unwrap();
     for scale in [0.25, 0.75] {
@@ -323,7 +386,8 @@ fn adamw_with_clipping_follows_its_definition_in_double_precision() {
                 lr * (first[i] / power(c.beta1)) / ((second[i] / power(c.beta2)).sqrt() + f64::from(c.eps));
         }
         optimizer.step(&rig.stream, &rig.model).unwrap();
-        let row = Metrics::from_ring(&optimizer.ring().to_vec().unwrap(), step).expect("the step's row");
+        let row =
+            Metrics::from_ring(&optimizer.ring().to_vec().unwrap(), step, false).expect("the step's row");
         assert_eq!(row.loss.to_bits(), result.metrics[0]);
         assert!((f64::from(row.grad_norm) - norm).abs() < 1e-5 * norm, "{} {norm}", row.grad_norm);
         assert_eq!(row.lr.to_bits(), c.schedule.learning_rate(step).to_bits());
@@ -337,7 +401,11 @@ fn adamw_with_clipping_follows_its_definition_in_double_precision() {
         weights = found.iter().map(|w| f64::from(*w)).collect();
     }
     assert_eq!(optimizer.step_counter().to_vec().unwrap(), [5]);
-    assert_eq!(Metrics::from_ring(&optimizer.ring().to_vec().unwrap(), 1), None, "overwritten by step 4");
+    assert_eq!(
+        Metrics::from_ring(&optimizer.ring().to_vec().unwrap(), 1, false),
+        None,
+        "overwritten by step 4"
+    );
 }
 
 #[test]
@@ -355,4 +423,21 @@ fn the_learning_rate_rises_linearly_then_falls_as_a_cosine_to_zero() {
 #[test]
 fn a_zero_length_warm_up_starts_at_the_peak() {
     assert!((Schedule { peak: 0.5, warmup_steps: 0, total_steps: 0 }.learning_rate(0) - 0.5).abs() < 1e-6);
+}
+
+#[test]
+fn the_weight_of_the_base_loss_falls_linearly_and_the_device_computes_the_hosts_bits() {
+    let curriculum = Curriculum::new(0.8, 21, 0.5);
+    assert_eq!(curriculum.decay_steps, 10);
+    for (step, expected) in [(0, 0.8), (5, 0.4), (9, 0.08), (10, 0.0), (1000, 0.0)] {
+        assert!((curriculum.lambda(step) - expected).abs() < 1e-6, "{step}");
+    }
+    assert!((Curriculum::new(3.0, 10, 1.0).lambda(0) - 1.0).abs() < 1e-6, "clamped");
+    assert_eq!(Curriculum::new(1.0, 10, 0.0).lambda(1), 0.0, "one step at least");
+    let mut rig = rig_of(configs()[2].clone(), &mask(|_, _| true));
+    for step in 0..12_u32 {
+        let steps = Buffer::from_slice(&rig.device(), &[step]).unwrap();
+        rig.model.schedule_lambda(&rig.stream, steps.view(), curriculum).unwrap();
+        assert_eq!(rig.read(rig.model.lambda_base().unwrap()), [curriculum.lambda(step)]);
+    }
 }

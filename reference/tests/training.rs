@@ -3,7 +3,8 @@
 use dflash_train::data::Dataset;
 use dflash_train::data::tokenizer::Tokenizer;
 use dflash_train::device::Device;
-use dflash_train::optim::{Metrics, OptimizerConfig, Schedule};
+use dflash_train::model::DominoHead;
+use dflash_train::optim::{Curriculum, Metrics, OptimizerConfig, Schedule};
 use dflash_train::preset::Preset;
 use dflash_train::rollout::target::{Target, taps};
 use dflash_train::rollout::worker::Source;
@@ -42,10 +43,18 @@ fn settings(steps: u32) -> Settings {
             weight_decay: 0.0,
             max_grad_norm: 1.0,
         },
+        curriculum: Curriculum::new(1.0, 20, 0.5),
         checkpoint: None,
         checkpoint_every: None,
         run_ahead: 2,
     }
+}
+
+fn domino(steps: u32) -> Settings {
+    let mut settings = settings(steps);
+    settings.config.domino =
+        Some(DominoHead { emb_dim: 6, gru_hidden_dim: 10, shift_label: true, pure_draft_prefix_len: 1 });
+    settings
 }
 
 fn train(settings: &Settings) -> (Outcome, Vec<Metrics>) {
@@ -77,18 +86,22 @@ fn losses(rows: &[Metrics]) -> Vec<u32> {
 
 #[test]
 fn every_combination_of_waits_gives_the_same_losses_bit_for_bit() {
-    let (_, expected) = train(&settings(6));
+    [settings(6), domino(6)].into_iter().for_each(every_combination);
+}
+
+fn every_combination(settings: Settings) {
+    let (_, expected) = train(&settings);
     assert_eq!(expected.len(), 6);
     assert!(expected.windows(2).all(|pair| pair[0].loss != pair[1].loss), "{expected:?}");
     for bits in 0..32u8 {
         let sources = waits::Source::ALL.into_iter().enumerate().filter(|(i, _)| bits & (1 << i) != 0);
         let waits = sources.fold(Waits::NONE, |waits, (_, source)| waits.with(source));
         for accumulate in [1, 2] {
-            let (_, rows) = train(&Settings { waits, accumulate, batch: 2 / accumulate, ..settings(6) });
+            let (_, rows) = train(&Settings { waits, accumulate, batch: 2 / accumulate, ..settings.clone() });
             if accumulate == 1 {
                 assert_eq!(rows, expected, "waits: {waits}");
             } else {
-                let (_, plain) = train(&Settings { accumulate, batch: 1, ..settings(6) });
+                let (_, plain) = train(&Settings { accumulate, batch: 1, ..settings.clone() });
                 assert_eq!(rows, plain, "waits: {waits}, two micro-batches");
             }
         }
@@ -106,16 +119,18 @@ fn every_step_reports_its_metrics_once_and_in_order_whatever_the_log_interval() 
 
 #[test]
 fn a_resumed_run_gives_the_losses_of_one_that_was_not_interrupted() {
-    let (_, whole) = train(&settings(20));
-    for waits in [Waits::NONE, Waits::LEGACY] {
-        let directory = tempfile::tempdir().unwrap();
-        let part =
-            |steps| Settings { checkpoint: Some(directory.path().to_owned()), waits, ..settings(steps) };
-        let (_, first) = train(&part(10));
-        let (outcome, second) = train(&part(20));
-        assert_eq!(outcome, Outcome { steps: 20, resumed_from: 10, stopped: false });
-        assert_eq!(losses(&[first, second].concat()), losses(&whole));
-        assert_ledger(directory.path(), 20);
+    for settings in [settings(20), domino(20)] {
+        let (_, whole) = train(&settings);
+        for waits in [Waits::NONE, Waits::LEGACY] {
+            let directory = tempfile::tempdir().unwrap();
+            let checkpoint = Some(directory.path().to_owned());
+            let part = |steps| Settings { checkpoint: checkpoint.clone(), waits, steps, ..settings.clone() };
+            let (_, first) = train(&part(10));
+            let (outcome, second) = train(&part(20));
+            assert_eq!(outcome, Outcome { steps: 20, resumed_from: 10, stopped: false });
+            assert_eq!([first, second].concat(), whole);
+            assert_ledger(directory.path(), 20);
+        }
     }
 }
 
@@ -156,6 +171,8 @@ fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
     let mut other = settings.clone();
     other.config.intermediate_size = 32;
     assert!(refusal(other).contains("another model configuration"));
+    let domino = Settings { config: domino(2).config, ..settings };
+    assert!(refusal(domino).contains("another model configuration"));
 }
 
 #[test]
@@ -171,11 +188,30 @@ fn checkpoints_along_the_way_change_nothing() {
 }
 
 #[test]
-fn loss_goes_down_on_the_built_in_text() {
-    let mut settings = settings(60);
-    settings.optimizer.schedule = Schedule { peak: 1e-2, warmup_steps: 5, total_steps: 60 };
+fn domino_reports_all_its_metrics_and_its_lambda_follows_the_curriculum() {
+    let settings = domino(12);
     let (_, rows) = train(&settings);
-    let mean = |rows: &[Metrics]| rows.iter().map(|row| row.loss).sum::<f32>() / rows.len() as f32;
-    let (first, last) = (mean(&rows[..10]), mean(&rows[50..]));
-    assert!(last < first - 0.5, "mean loss of the first ten steps {first}, of the last ten {last}");
+    for row in &rows {
+        let d = row.domino.expect("Domino's metrics");
+        assert_eq!(d.lambda_base, settings.curriculum.lambda(row.step));
+        let mixed = (1.0 - d.lambda_base) * d.final_loss + d.lambda_base * d.base_loss;
+        assert!((row.loss - mixed).abs() < 1e-5, "{row:?}");
+        // Four slots a block, all scored.
+        assert!((0.99..=5.0).contains(&d.accept_len) && (0.99..=5.0).contains(&d.base_accept_len), "{row:?}");
+    }
+    assert!(rows[0].domino.unwrap().lambda_base > 0.9 && rows[11].domino.unwrap().lambda_base == 0.0);
+    assert!(rows.iter().any(|row| row.domino.unwrap().final_loss != row.domino.unwrap().base_loss));
+    let (_, dflash) = train(&self::settings(2));
+    assert!(dflash.iter().all(|row| row.domino.is_none()));
+}
+
+#[test]
+fn loss_goes_down_on_the_built_in_text() {
+    for mut settings in [settings(60), domino(60)] {
+        settings.optimizer.schedule = Schedule { peak: 1e-2, warmup_steps: 5, total_steps: 60 };
+        let (_, rows) = train(&settings);
+        let mean = |rows: &[Metrics]| rows.iter().map(|row| row.loss).sum::<f32>() / rows.len() as f32;
+        let (first, last) = (mean(&rows[..10]), mean(&rows[50..]));
+        assert!(last < first - 0.5, "mean loss of the first ten steps {first}, of the last ten {last}");
+    }
 }

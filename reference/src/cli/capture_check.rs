@@ -75,7 +75,7 @@ impl Step {
     fn issue(&mut self) -> Result<()> {
         let stream = self.compute.stream.clone();
         let waits = self.settings.waits;
-        self.compute.begin()?;
+        self.compute.begin(0)?;
         for _ in 0..self.settings.accumulate {
             if waits.has(Source::BatchCopy) {
                 let ids = vec![0; self.batch.input_ids.len()];

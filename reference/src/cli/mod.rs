@@ -16,8 +16,8 @@ use std::process::ExitCode;
 #[command(
     name = "dflash-train",
     version,
-    about = "Trains a DFlash draft model with a step in which the host never waits for the GPU",
-    long_about = "Trains a DFlash draft model with a step in which the host never waits for the GPU.\n\n\
+    about = "Trains a DFlash or Domino draft model with a step in which the host never waits for the GPU",
+    long_about = "Trains a DFlash or Domino draft model with a step in which the host never waits for the GPU.\n\n\
         It is syncaudit's worked example: --waits brings back, one by one, the blocking waits that a public trainer of the \
         same model had, so that you can see how a tool finds them and what removing each of them buys.",
     args_conflicts_with_subcommands = true,
@@ -36,6 +36,7 @@ Examples:
   syncaudit run --device emulated -- dflash-train   the same without a GPU, audited
   syncaudit run -- dflash-train --waits legacy      every historical wait, audited
   dflash-train --waits metrics,acks               only these two
+  dflash-train --algorithm domino                 the Domino objective
   dflash-train --data chat.jsonl --steps 500 --checkpoint run1 --metrics run1.jsonl";
 
 #[derive(Subcommand)]

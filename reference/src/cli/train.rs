@@ -5,7 +5,8 @@ use dflash_train::data::Dataset;
 use dflash_train::data::tokenizer::Tokenizer;
 use dflash_train::device::Device;
 use dflash_train::error::{Error, Result};
-use dflash_train::optim::{Metrics, OptimizerConfig, Schedule};
+use dflash_train::model::{Config, DPACE_ALPHA, DominoHead, LayerType, LossType};
+use dflash_train::optim::{Curriculum, DominoMetrics, Metrics, OptimizerConfig, Schedule};
 use dflash_train::preset::{Preset, Sizes, memory_estimate};
 use dflash_train::rollout::features::FeatureFiles;
 use dflash_train::rollout::target::{Target, taps};
@@ -31,7 +32,7 @@ pub struct TrainArgs {
     #[arg(long, value_enum, default_value = "tiny")]
     pub preset: Preset,
 
-    /// Training objective
+    /// Training objective: dflash, or domino, which adds a causal correction and a second, falling loss
     #[arg(long, value_enum, default_value = "dflash")]
     pub algorithm: Algorithm,
 
@@ -78,6 +79,34 @@ pub struct TrainArgs {
     /// Tokens per sequence
     #[arg(long, value_name = "N", help_heading = "Sizes", value_parser = positive)]
     pub sequence: Option<usize>,
+
+    /// Slot weights of the DFlash objective
+    #[arg(long, value_enum, help_heading = "Objective", default_value = "dflash")]
+    pub loss_type: LossType,
+
+    /// D-PACE: how much of the draft's confidence is replaced by certainty, 0 to 1 [default: 0.5]
+    #[arg(long, value_name = "X", help_heading = "Objective", value_parser = fraction)]
+    pub dpace_alpha: Option<f32>,
+
+    /// Domino: slot k predicts the token at anchor + k, as in DFlash, instead of anchor + 1 + k
+    #[arg(long, help_heading = "Objective")]
+    pub no_shift_label: bool,
+
+    /// Domino: scored slots at a block's start that are left uncorrected [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Objective")]
+    pub pure_draft_prefix_len: Option<usize>,
+
+    /// Domino: weight of the base loss in the first step [default: 1]
+    #[arg(long, value_name = "X", help_heading = "Objective", value_parser = fraction)]
+    pub lambda_start: Option<f32>,
+
+    /// Domino: the part of the schedule over which that weight falls to 0 [default: 0.5]
+    #[arg(long, value_name = "X", help_heading = "Objective", value_parser = fraction)]
+    pub lambda_decay_ratio: Option<f32>,
+
+    /// All layers but the last see only the N last positions [default: every layer sees all]
+    #[arg(long, value_name = "N", help_heading = "Sizes", value_parser = positive)]
+    pub sliding_window: Option<usize>,
 
     /// Peak learning rate
     #[arg(long, value_name = "X", help_heading = "Optimiser", value_parser = not_negative)]
@@ -130,8 +159,15 @@ pub struct TrainArgs {
 pub enum Algorithm {
     /// Predict a block at once
     Dflash,
-    /// DFlash with a causal correction (not in this version)
+    /// DFlash, corrected by a GRU over the block's previous tokens
     Domino,
+}
+
+fn fraction(text: &str) -> Result<f32, String> {
+    text.parse()
+        .ok()
+        .filter(|x: &f32| (0.0..=1.0).contains(x))
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -162,6 +198,7 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
     let mut sizes = args.preset.sizes(vocabulary, tokenizer.mask_id());
     sizes.batch = args.batch.unwrap_or(sizes.batch);
     sizes.sequence = args.sequence.unwrap_or(sizes.sequence);
+    set_objective(args, &mut sizes.draft)?;
     let target = Arc::new(open_target(args, &mut sizes)?);
     let source = match &args.features {
         Some(path) => {
@@ -197,11 +234,52 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
         seed: args.seed,
         waits: args.waits,
         optimizer,
+        curriculum: Curriculum::new(
+            args.lambda_start.unwrap_or(1.0),
+            total_steps,
+            args.lambda_decay_ratio.unwrap_or(0.5),
+        ),
         checkpoint: args.checkpoint.clone(),
         checkpoint_every: args.checkpoint_every,
         run_ahead: args.run_ahead,
     };
     Ok(Plan { settings, target, source })
+}
+
+/// Head, loss and attention of the draft as the options say.
+fn set_objective(args: &TrainArgs, draft: &mut Config) -> Result<()> {
+    let domino = args.algorithm == Algorithm::Domino;
+    for (given, option) in [
+        (args.no_shift_label, "--no-shift-label"),
+        (args.pure_draft_prefix_len.is_some(), "--pure-draft-prefix-len"),
+        (args.lambda_start.is_some(), "--lambda-start"),
+        (args.lambda_decay_ratio.is_some(), "--lambda-decay-ratio"),
+    ] {
+        if given && !domino {
+            return Err(Error::new(format!("{option} is an option of --algorithm domino")));
+        }
+    }
+    if args.dpace_alpha.is_some() && args.loss_type == LossType::Dflash {
+        return Err(Error::new("--dpace-alpha is an option of --loss-type dpace and its variants"));
+    }
+    draft.loss_type = args.loss_type;
+    draft.dpace_alpha = args.dpace_alpha.unwrap_or(DPACE_ALPHA);
+    if domino {
+        let head = args.preset.domino_head();
+        draft.domino = Some(DominoHead {
+            shift_label: !args.no_shift_label,
+            pure_draft_prefix_len: args.pure_draft_prefix_len.unwrap_or(head.pure_draft_prefix_len),
+            ..head
+        });
+    }
+    if let Some(window) = args.sliding_window {
+        draft.layer_types = vec![LayerType::SlidingAttention; draft.num_hidden_layers];
+        if let Some(last) = draft.layer_types.last_mut() {
+            *last = LayerType::FullAttention;
+        }
+        draft.sliding_window = Some(window);
+    }
+    draft.validate().map_err(|error| Error::new(error.to_string()))
 }
 
 /// The target of the options. A target from files decides the vocabulary, and must be as wide as the preset's draft.
@@ -235,9 +313,6 @@ fn open_target(args: &TrainArgs, sizes: &mut Sizes) -> Result<Target> {
 
 /// Trains as the options say.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
-    if args.algorithm == Algorithm::Domino {
-        return Err(Error::new("--algorithm domino is not in this version; train with --algorithm dflash"));
-    }
     let device = Device::open(args.gpu)?;
     check_fit(args, &device)?;
     let Plan { settings, target, source } = plan(args)?;
@@ -303,6 +378,8 @@ struct MetricsLine {
     accuracy_denom: f32,
     grad_norm: f32,
     lr: f32,
+    #[serde(flatten)]
+    domino: Option<DominoMetrics>,
 }
 
 impl Reporter {
@@ -333,10 +410,11 @@ impl Reporter {
         let kind = if device.is_emulated() { ", emulated: losses are real, times are not" } else { "" };
         eprintln!("device  {}{kind}; matrix products by {}", device.name(), device.gemm_provider());
         eprintln!(
-            "train   {} steps of {} x {} tokens, waits: {}, seed {}",
+            "train   {} steps of {} x {} tokens, objective: {}, waits: {}, seed {}",
             settings.steps,
             settings.batch * settings.accumulate,
             settings.sequence,
+            if settings.config.domino.is_some() { "domino" } else { settings.config.loss_type.name() },
             settings.waits,
             settings.seed
         );
@@ -352,6 +430,7 @@ impl Reporter {
                 accuracy_denom: row.accuracy_denom,
                 grad_norm: row.grad_norm,
                 lr: row.lr,
+                domino: row.domino,
             };
             serde_json::to_writer(&mut *file, &line)
                 .map_err(std::io::Error::from)
@@ -364,8 +443,14 @@ impl Reporter {
             if self.progress {
                 eprint!("\r\x1b[K");
             }
+            let domino = row.domino.map_or(String::new(), |d| {
+                format!(
+                    "  base_loss {:<8.4} accept_len {:<5.2} base {:<5.2} lambda {:.3}",
+                    d.base_loss, d.accept_len, d.base_accept_len, d.lambda_base
+                )
+            });
             eprintln!(
-                "step {step:>6}  loss {:<8.4} accuracy {:<6.3} grad_norm {:<8.3} lr {:.2e}",
+                "step {step:>6}  loss {:<8.4} accuracy {:<6.3} grad_norm {:<8.3} lr {:.2e}{domino}",
                 row.loss, row.accuracy, row.grad_norm, row.lr
             );
         } else if self.progress {

@@ -2,14 +2,15 @@
 //!
 //! Shapes: draft rows R = b w B, query q\[R, heads, D\], draft keys and values kd, vd\[R, kv_heads, D\]; context keys and values
 //! kc, vc\[b, S, kv_heads, D\]; query head h uses key head h / (heads / kv_heads). A slot of block n of sequence s sees context
-//! position j iff j < anchors\[s, n\], and every slot of its own block. A block with keep = 0 sees nothing: its output is zero
-//! and it takes part in no gradient.
+//! position j iff j < anchors\[s, n\], and every slot of its own block. With a window W > 0 slot k sees of those only
+//! j >= anchors\[s, n\] + k - (W - 1) and slots up to k, as the public trainer's sliding layers do. A block with keep = 0 sees
+//! nothing: its output is zero and it takes part in no gradient.
 //!
 //! Scores are never stored. The forward pass keeps one number per row and head, lse = ln(sum exp(score)); the backward passes
 //! recompute p = exp(score - lse) from it. On the GPU one warp owns a query row (or a key row) and walks the other side;
 //! a head is spread over the warp's lanes, at most 8 elements per lane (D <= 256).
 
-use super::norm::dot;
+use super::norm::{axpy, dot};
 use super::support::kernel;
 
 /// Rows that one thread block of [`attention_delta`] handles, one per warp.
@@ -28,7 +29,7 @@ kernel! {
         out: write f32 [sequences * blocks * slots * heads * head_dim],
         lse: write f32 [sequences * blocks * slots * heads];
         sequences: usize, seq_len: usize, blocks: usize, slots: usize, heads: usize, kv_heads: usize, head_dim: usize,
-        scale: f32
+        window: usize, scale: f32
     )
     grid [sequences * blocks, heads, 1], block slots * 32, shared 0;
     cuda "{
@@ -42,8 +43,8 @@ kernel! {
     }
     float top = -INFINITY, total = 0.0f;
     if (keep[block]) {
-        int before = anchors[block], seen = before + slots;
-        for (int j = 0; j < seen; ++j) {
+        int before = anchors[block], seen = before + (window > 0 ? k + 1 : slots);
+        for (int j = window > 0 ? min(before, max(0, before + k - (window - 1))) : 0; j < seen; ++j) {
             long long key_at = j < before ? (((long long)s * seq_len + j) * kv_heads + g) * head_dim
                                           : (((long long)block * slots + j - before) * kv_heads + g) * head_dim;
             const float* key = (j < before ? kc : kd) + key_at;
@@ -63,7 +64,7 @@ kernel! {
     if (lane == 0) lse[row * heads + h] = total > 0.0f ? top + logf(total) : 0.0f;
 }"
     host {
-        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim };
+        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim, window };
         let mut scores = vec![0.0; seq_len + slots];
         out.fill(0.0);
         lse.fill(0.0);
@@ -71,8 +72,9 @@ kernel! {
             let Some(before) = context_length(anchors, keep, block) else { continue };
             for (row, h) in at.queries(block) {
                 let query = &q[at.query(row, h)];
-                let scores = &mut scores[..before + slots];
-                for (j, score) in scores.iter_mut().enumerate() {
+                let seen = at.seen(row, before);
+                let scores = &mut scores[seen.clone()];
+                for (j, score) in seen.clone().zip(scores.iter_mut()) {
                     let (keys, range) = if j < before {
                         (kc, at.context(block, j, h))
                     } else {
@@ -87,7 +89,7 @@ kernel! {
                     total += *score;
                 }
                 let out = &mut out[at.query(row, h)];
-                for (j, p) in scores.iter().enumerate() {
+                for (j, p) in seen.zip(scores.iter()) {
                     let (values, range) = if j < before {
                         (vc, at.context(block, j, h))
                     } else {
@@ -141,7 +143,7 @@ kernel! {
         delta: read f32 [sequences * blocks * slots * heads],
         dq: write f32 [sequences * blocks * slots * heads * head_dim];
         sequences: usize, seq_len: usize, blocks: usize, slots: usize, heads: usize, kv_heads: usize, head_dim: usize,
-        scale: f32
+        window: usize, scale: f32
     )
     grid [sequences * blocks, heads, 1], block slots * 32, shared 0;
     cuda "{
@@ -156,8 +158,8 @@ kernel! {
     }
     if (keep[block]) {
         float norm = lse[row * heads + h], term = delta[row * heads + h];
-        int before = anchors[block], seen = before + slots;
-        for (int j = 0; j < seen; ++j) {
+        int before = anchors[block], seen = before + (window > 0 ? k + 1 : slots);
+        for (int j = window > 0 ? min(before, max(0, before + k - (window - 1))) : 0; j < seen; ++j) {
             long long key_at = j < before ? (((long long)s * seq_len + j) * kv_heads + g) * head_dim
                                           : (((long long)block * slots + j - before) * kv_heads + g) * head_dim;
             const float* key = (j < before ? kc : kd) + key_at;
@@ -174,7 +176,7 @@ kernel! {
     for (int i = 0, d = lane; d < head_dim; ++i, d += WARP) dq[at + d] = sum[i];
 }"
     host {
-        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim };
+        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim, window };
         dq.fill(0.0);
         for block in 0..sequences * blocks {
             let Some(before) = context_length(anchors, keep, block) else { continue };
@@ -182,7 +184,7 @@ kernel! {
                 let (query, grad) = (&q[at.query(row, h)], &dout[at.query(row, h)]);
                 let (norm, term) = (lse[row * heads + h], delta[row * heads + h]);
                 let dq = &mut dq[at.query(row, h)];
-                for j in 0..before + slots {
+                for j in at.seen(row, before) {
                     let (keys, values, range) = if j < before {
                         (kc, vc, at.context(block, j, h))
                     } else {
@@ -209,7 +211,7 @@ kernel! {
         delta: read f32 [sequences * blocks * slots * heads],
         dkd: write f32 [sequences * blocks * slots * kv_heads * head_dim],
         dvd: write f32 [sequences * blocks * slots * kv_heads * head_dim];
-        sequences: usize, blocks: usize, slots: usize, heads: usize, kv_heads: usize, head_dim: usize, scale: f32
+        sequences: usize, blocks: usize, slots: usize, heads: usize, kv_heads: usize, head_dim: usize, window: usize, scale: f32
     )
     grid [sequences * blocks, kv_heads, 1], block slots * 32, shared 0;
     cuda "{
@@ -222,7 +224,7 @@ kernel! {
         dk[i] = dv[i] = 0.0f;
     }
     if (keep[block]) {
-        for (int k = 0; k < slots; ++k)
+        for (int k = window > 0 ? j : 0; k < slots; ++k)
             for (int h = g * group; h < (g + 1) * group; ++h) {
                 long long head = ((long long)block * slots + k) * heads + h;
                 const float *query = q + head * head_dim, *grad = dout + head * head_dim;
@@ -244,14 +246,14 @@ kernel! {
     }
 }"
     host {
-        let at = Shape { seq_len: 0, blocks, slots, heads, kv_heads, head_dim };
+        let at = Shape { seq_len: 0, blocks, slots, heads, kv_heads, head_dim, window };
         dkd.fill(0.0);
         dvd.fill(0.0);
         for block in (0..sequences * blocks).filter(|b| keep[*b] != 0) {
             for (row, h) in at.queries(block) {
                 let (query, grad) = (&q[at.query(row, h)], &dout[at.query(row, h)]);
                 let (norm, term) = (lse[row * heads + h], delta[row * heads + h]);
-                for j in 0..slots {
+                for j in at.seen(row, 0) {
                     let range = at.draft(block, j, h);
                     let p = (scale * dot(query, &kd[range.clone()]) - norm).exp();
                     let ds = p * (dot(grad, &vd[range.clone()]) - term) * scale;
@@ -278,7 +280,7 @@ kernel! {
         dkc: write f32 [sequences * seq_len * kv_heads * head_dim],
         dvc: write f32 [sequences * seq_len * kv_heads * head_dim];
         sequences: usize, seq_len: usize, blocks: usize, slots: usize, heads: usize, kv_heads: usize, head_dim: usize,
-        scale: f32
+        window: usize, scale: f32
     )
     grid [sequences * seq_len, kv_heads, 1], block 128, shared 0;
     cuda "{
@@ -296,7 +298,9 @@ kernel! {
     for (int n = warp; n < blocks; n += 4) {
         int block = s * blocks + n;
         if (!keep[block] || j >= anchors[block]) continue;
-        for (int k = 0; k < slots; ++k)
+        // A slot too far behind the key does not see it.
+        int last = window > 0 ? min(slots, j - anchors[block] + window) : slots;
+        for (int k = 0; k < last; ++k)
             for (int h = g * group; h < (g + 1) * group; ++h) {
                 long long head = ((long long)block * slots + k) * heads + h;
                 const float *query = q + head * head_dim, *grad = dout + head * head_dim;
@@ -323,7 +327,7 @@ kernel! {
     }
 }"
     host {
-        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim };
+        let at = Shape { seq_len, blocks, slots, heads, kv_heads, head_dim, window };
         dkc.fill(0.0);
         dvc.fill(0.0);
         for block in 0..sequences * blocks {
@@ -331,7 +335,7 @@ kernel! {
             for (row, h) in at.queries(block) {
                 let (query, grad) = (&q[at.query(row, h)], &dout[at.query(row, h)]);
                 let (norm, term) = (lse[row * heads + h], delta[row * heads + h]);
-                for j in 0..before {
+                for j in at.seen(row, before).take_while(|j| *j < before) {
                     let range = at.context(block, j, h);
                     let p = (scale * dot(query, &kc[range.clone()]) - norm).exp();
                     let ds = p * (dot(grad, &vc[range.clone()]) - term) * scale;
@@ -352,9 +356,20 @@ struct Shape {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    window: usize,
 }
 
 impl Shape {
+    /// The context positions and, behind them, the block's slots that a row of a block with `before` context positions sees:
+    /// one range, in which `before + j` is slot j.
+    fn seen(self, row: usize, before: usize) -> std::ops::Range<usize> {
+        if self.window == 0 {
+            return 0..before + self.slots;
+        }
+        let k = row % self.slots;
+        (before + k + 1).saturating_sub(self.window).min(before)..before + k + 1
+    }
+
     /// Every (row, head) of a block.
     fn queries(self, block: usize) -> impl Iterator<Item = (usize, usize)> {
         (block * self.slots..(block + 1) * self.slots)
@@ -385,11 +400,4 @@ impl Shape {
 /// How many context positions the block sees; none for a block that is not kept.
 fn context_length(anchors: &[i32], keep: &[i32], block: usize) -> Option<usize> {
     (keep[block] != 0).then(|| usize::try_from(anchors[block]).unwrap_or(0))
-}
-
-/// y += a x.
-fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
-    for (y, x) in y.iter_mut().zip(x) {
-        *y += a * x;
-    }
 }

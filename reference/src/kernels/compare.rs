@@ -177,6 +177,19 @@ pub fn cases() -> Result<Vec<Case>> {
             "loss_weights" => {
                 &[("decay", &[("gamma", 7)]), ("no decay", &[("gamma", 0)]), ("shifted", &[("shift", 1)])]
             }
+            "attention"
+            | "attention_backward_query"
+            | "attention_backward_draft"
+            | "attention_backward_context" => &[("full", &[("window", 0)]), ("window", &[("window", 4)])],
+            "loss_shares" | "loss_finish" => {
+                &[("one loss", &[("pointers", 0)]), ("base and final", &[("pointers", 1)])]
+            }
+            "cross_entropy_gradient" => &[("alone", &[("pointers", 0)]), ("sum", &[("pointers", 1)])],
+            "dpace_shares" => &[
+                ("whole", &[("kind", 0)]),
+                ("cumulative confidence only", &[("kind", 1)]),
+                ("continuation value only", &[("kind", 2)]),
+            ],
             "step_scalars" => &[("warm-up", &[("warmup_steps", 100)]), ("cosine", &[("warmup_steps", 2)])],
             _ => &[("", &[])],
         };
@@ -236,6 +249,10 @@ fn value(kernel: &Kernel, param: &Param, fixed: Option<usize>) -> Result<u64> {
         (_, "vocabulary") => size(VOCABULARY),
         (_, "rows") => size(21),
         (_, "rows_each") => size(10),
+        (_, "state" | "right") => size(21),
+        (_, "left") => size(40),
+        (_, "first" | "suffix") => size(1),
+        (_, "decay_steps") => size(30),
         (_, "n") => size(1003),
         (_, "chunks") => size(300),
         (_, "mask_token") => size(VOCABULARY - 1),
@@ -246,6 +263,8 @@ fn value(kernel: &Kernel, param: &Param, fixed: Option<usize>) -> Result<u64> {
         (_, "warmup_steps") => size(2),
         (_, "total_steps") => size(100),
         (_, "eps") => 1e-6_f32.encode(param.name),
+        (_, "start" | "alpha") => 0.7_f32.encode(param.name),
+        (_, "denominator") => 2.0_f32.encode(param.name),
         (_, "scale" | "factor") => 0.3_f32.encode(param.name),
         (_, "theta") => 10_000.0_f32.encode(param.name),
         (_, "direction") => (-1.0_f32).encode(param.name),
@@ -273,9 +292,13 @@ fn contents(param: &Param, salt: usize, n: usize) -> Vec<u32> {
         ("i32" | "u32", _) => words(&below(20)),
         ("f32", "key_sentinel_at") => floats(&|_| 2.0),
         // Masks: 0 or 1.
-        ("f32", "loss_mask" | "mask") => floats(&|i| if random(i) < 0.6 { 1.0 } else { 0.0 }),
+        ("f32", "loss_mask" | "mask" | "correct" | "base_correct") => {
+            floats(&|i| if random(i) < 0.6 { 1.0 } else { 0.0 })
+        }
         // Quantities that can't be negative.
-        ("f32", "weights") => floats(&|i| (random(i) - 0.3).max(0.0)),
+        ("f32", "lambda") => floats(&|_| 0.35),
+        ("f32", "losses" | "base_losses") => floats(&|i| 3.0 * random(i)),
+        ("f32", "weights" | "share") => floats(&|i| (random(i) - 0.3).max(0.0)),
         ("f32", "second" | "sums" | "rstd" | "scalars" | "totals" | "partial") => {
             floats(&|i| 0.1 + random(i))
         }

@@ -41,6 +41,23 @@ kernel! {
 }
 
 kernel! {
+    /// y\[n\] += factor * x.
+    add_scaled(
+        x: read f32 [n],
+        y: write f32 [n];
+        n: usize, factor: f32
+    )
+    grid [n.div_ceil(256), 1, 1], block 256, shared 0;
+    cuda "{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += factor * x[i];
+}"
+    host {
+        super::super::norm::axpy(factor, x, y);
+    }
+}
+
+kernel! {
     /// out\[n\] = silu(gate) up, silu(g) = g / (1 + exp(-g)).
     silu_gate(
         gate: read f32 [n],

@@ -17,6 +17,7 @@
 pub mod anchors;
 pub mod attention;
 pub mod compare;
+pub mod domino;
 pub mod elementwise;
 pub mod gemm;
 pub mod loss;
@@ -126,11 +127,23 @@ pub fn all() -> &'static [&'static Kernel] {
         &attention::attention_backward_context::KERNEL,
         &elementwise::add::KERNEL,
         &elementwise::scale::KERNEL,
+        &elementwise::add_scaled::KERNEL,
         &elementwise::silu_gate::KERNEL,
         &elementwise::silu_gate_backward::KERNEL,
+        &domino::previous_embed::KERNEL,
+        &domino::gru::KERNEL,
+        &domino::gru_backward::KERNEL,
+        &domino::concat::KERNEL,
+        &domino::concat_backward::KERNEL,
+        &domino::suffix_silu::KERNEL,
+        &domino::suffix_silu_backward::KERNEL,
         &loss::loss_weights::KERNEL,
         &loss::loss_sums::KERNEL,
+        &loss::curriculum::KERNEL,
+        &loss::loss_shares::KERNEL,
+        &loss::dpace_shares::KERNEL,
         &loss::cross_entropy::KERNEL,
+        &loss::cross_entropy_gradient::KERNEL,
         &loss::loss_finish::KERNEL,
         &optimizer::square_sums::KERNEL,
         &optimizer::step_scalars::KERNEL,

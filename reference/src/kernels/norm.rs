@@ -153,6 +153,13 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7])) + tail
 }
 
+/// y += a x.
+pub fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
+}
+
 fn dot3(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 8];
     for (i, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {

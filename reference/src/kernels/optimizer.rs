@@ -1,7 +1,8 @@
 //! Gradient norm, clipping, learning rate, AdamW, and the metrics row: the end of a step, all on the device.
 
+use super::loss::METRICS;
 use super::support::kernel;
-use crate::optim::Schedule;
+use crate::optim::{Metrics, Schedule};
 
 /// Elements that one thread block of [`square_sums`] adds up.
 pub const CHUNK: usize = 16_384;
@@ -115,41 +116,35 @@ kernel! {
 }
 
 kernel! {
-    /// Writes ring\[step mod rows\] = (step + 1, loss, accuracy, denominator, norm, learning rate), where loss and accuracy are
-    /// means over the step's micro-batches (totals\[4\]) and the denominator is their sum; then steps\[0\] += 1.
+    /// Writes ring\[step mod rows\] = (step + 1, gradient norm, learning rate, the step's metrics), where metrics are means over the
+    /// step's micro-batches of totals\[10\], the accuracy denominator their sum; then steps\[0\] += 1.
     step_finish(
         scalars: read f32 [5],
-        totals: read f32 [4],
+        totals: read f32 [METRICS + 1],
         steps: write u32 [1],
-        ring: write f32 [rows * 6];
+        ring: write f32 [rows * Metrics::FIELDS];
         rows: usize
     )
     grid [1, 1, 1], block 32, shared 0;
     cuda "{
     if (threadIdx.x != 0) return;
     unsigned int step = steps[0];
-    float* row = ring + (step % rows) * 6;
-    float count = fmaxf(totals[3], 1.0f);
+    float* row = ring + (step % rows) * 12;
+    float count = fmaxf(totals[9], 1.0f);
     row[0] = (float)(step + 1);
-    row[1] = totals[0] / count;
-    row[2] = totals[1] / count;
-    row[3] = totals[2];
-    row[4] = scalars[0];
-    row[5] = scalars[1];
+    row[1] = scalars[0];
+    row[2] = scalars[1];
+    for (int i = 0; i < 9; ++i) row[3 + i] = i == 2 ? totals[i] : totals[i] / count;
     steps[0] = step + 1;
 }"
     host {
         let step = steps[0];
-        let count = totals[3].max(1.0);
-        let row = [
-            (step + 1) as f32,
-            totals[0] / count,
-            totals[1] / count,
-            totals[2],
-            scalars[0],
-            scalars[1],
-        ];
-        ring[step as usize % rows * 6..][..6].copy_from_slice(&row);
+        let row = &mut ring[step as usize % rows * Metrics::FIELDS..][..Metrics::FIELDS];
+        let count = totals[METRICS].max(1.0);
+        (row[0], row[1], row[2]) = ((step + 1) as f32, scalars[0], scalars[1]);
+        for (i, total) in totals[..METRICS].iter().enumerate() {
+            row[3 + i] = if i == 2 { *total } else { total / count };
+        }
         steps[0] = step + 1;
     }
 }

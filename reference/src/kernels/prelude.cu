@@ -61,13 +61,39 @@ __device__ unsigned int philox(unsigned int c0, unsigned int c1, unsigned int c2
 #define INFINITY __int_as_float(0x7f800000)
 #endif
 
-// Sum of values[sequences][blocks][slots] by one thread block. A block's slots are summed by the thread that its number
-// picks, so unused trailing blocks (zeros) change no partial sum. Every thread gets the result.
-__device__ float ordered_sum(const float* values, int sequences, int blocks, int slots, float* scratch)
+// Sum of a[sequences][blocks][slots] (times b where given) by one thread block. A block's slots are summed by the thread that
+// its number picks, so unused trailing blocks (zeros) change no partial sum. Every thread gets the result.
+__device__ float ordered_sum(const float* a, const float* b, int sequences, int blocks, int slots, float* scratch)
 {
     float sum = 0.0f;
     for (int s = 0; s < sequences; ++s)
         for (int n = threadIdx.x; n < blocks; n += blockDim.x)
-            for (int k = 0; k < slots; ++k) sum += values[((long long)s * blocks + n) * slots + k];
+            for (int k = 0; k < slots; ++k) {
+                long long row = ((long long)s * blocks + n) * slots + k;
+                sum += b ? a[row] * b[row] : a[row];
+            }
+    return block_sum(sum, scratch);
+}
+
+// Sum over the blocks with a scored slot (mask > 0) of 1 + the length of their leading run of correct scored slots, and how many
+// such blocks there are. Ordered like `ordered_sum`.
+__device__ float accepted_sum(const float* mask, const float* correct, int sequences, int blocks, int slots, float* count,
+                              float* scratch)
+{
+    float sum = 0.0f, scored = 0.0f;
+    for (int s = 0; s < sequences; ++s)
+        for (int n = threadIdx.x; n < blocks; n += blockDim.x) {
+            bool any = false, running = true;
+            for (int k = 0; k < slots; ++k) {
+                long long row = ((long long)s * blocks + n) * slots + k;
+                if (mask[row] <= 0.0f) continue;
+                running = running && correct[row] > 0.0f;
+                sum += running;
+                any = true;
+            }
+            scored += any;
+            sum += any;
+        }
+    *count = block_sum(scored, scratch);
     return block_sum(sum, scratch);
 }

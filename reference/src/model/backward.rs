@@ -5,7 +5,7 @@
 use super::workspace::NORM_CHUNK;
 use super::{Batch, Model};
 use crate::device::{GemmShape, Layout, Result, Stream, View};
-use crate::kernels::{attention, elementwise, norm, rotary};
+use crate::kernels::{attention, domino, elementwise, norm, rotary};
 
 /// A matrix of rows of which each sequence has equally many.
 #[derive(Clone, Copy)]
@@ -34,6 +34,7 @@ impl Model {
         if scale.to_bits() != 1.0_f32.to_bits() {
             elementwise::scale::launch(stream, ws.d_hidden.view(), draft.all() * h, scale)?;
         }
+        self.backward_domino(stream, scale)?;
         self.norm_weight(
             stream,
             ws.d_hidden.view(),
@@ -90,6 +91,72 @@ impl Model {
             features,
             h,
         )
+    }
+
+    /// From the gradients that the loss left of the second projection and its input, to those of the first projection, the GRU,
+    /// and (added) the final hidden states.
+    fn backward_domino(&self, stream: &Stream, scale: f32) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (Some(head), Some(d)) = (c.domino, &ws.domino) else { return Ok(()) };
+        let (Some(w), Some(grads)) = (self.weights.domino, self.grads.domino) else { return Ok(()) };
+        let draft = self.draft_rows();
+        let (h, v, rows, slots) = (c.hidden_size, c.vocab_size, draft.all(), c.block_size);
+        let (e, g) = (head.emb_dim, head.gru_hidden_dim);
+        let (d_projected, d_features) = (d.d_projected.view(), d.d_features.view());
+
+        elementwise::add_scaled::launch(stream, d.d_correct.view(), grads.correct, v * e, scale)?;
+        if scale.to_bits() != 1.0_f32.to_bits() {
+            elementwise::scale::launch(stream, d.d_activated.view(), rows * e, scale)?;
+        }
+        domino::suffix_silu_backward::launch(
+            stream,
+            d.d_activated.view(),
+            d.projected.view(),
+            d_projected,
+            rows,
+            e,
+            slots,
+            head.suffix_start(),
+        )?;
+        weight_gradient(stream, d_projected, d.features.view(), grads.project, draft, h + g, e)?;
+        input_gradient(stream, d_projected, w.project, d_features, draft, h + g, e, false)?;
+        domino::concat_backward::launch(
+            stream,
+            d_features,
+            ws.d_hidden.view(),
+            d.d_states.view(),
+            rows,
+            h,
+            g,
+        )?;
+        domino::gru_backward::launch(
+            stream,
+            d.d_states.view(),
+            d.states.view(),
+            d.gates.view(),
+            w.gru_state,
+            d.d_inputs.view(),
+            d.d_recurrent.view(),
+            d.carry.view(),
+            self.batch * self.blocks,
+            slots,
+            g,
+        )?;
+        weight_gradient(stream, d.d_inputs.view(), d.previous.view(), grads.gru_input, draft, h, 3 * g)?;
+        // A slot's gradient meets the state of the slot before: the same rows, shifted by one. In the first slot of a block,
+        // where the row before belongs to another block, the gradient is zero.
+        for s in 0..draft.sequences {
+            let (first, last) = (s * draft.each, (s + 1) * draft.each - 1);
+            stream.gemm(
+                Layout::Tn,
+                GemmShape { m: 3 * g, n: g, k: draft.each - 1 },
+                d.d_recurrent.slice((first + 1) * 3 * g..(last + 1) * 3 * g),
+                d.states.slice(first * g..last * g),
+                grads.gru_state,
+                true,
+            )?;
+        }
+        Ok(())
     }
 
     /// `x_out = x_mid + down(silu(gate(h)) * up(h))`, `h = norm(x_mid)`; `dx` is the gradient of `x_out`, then of `x_mid`.
@@ -235,7 +302,7 @@ impl Model {
         let state = &ws.layers[layer];
         let (sequences, blocks, slots) = (self.batch, self.blocks, c.block_size);
         let (heads, kv_heads, head_dim) = (c.num_attention_heads, c.num_key_value_heads, c.head_dim);
-        let scale = self.attention_scale();
+        let (window, scale) = (c.window(layer), self.attention_scale());
         let (q, lse, delta, dout) = (state.q.view(), state.lse.view(), ws.delta.view(), ws.d_attended.view());
         let (kc, vc, kd, vd) = (state.kc.view(), state.vc.view(), state.kd.view(), state.vd.view());
         let (anchors, keep) = (ws.anchors.view(), ws.keep.view());
@@ -267,6 +334,7 @@ impl Model {
             heads,
             kv_heads,
             head_dim,
+            window,
             scale,
         )?;
         attention::attention_backward_draft::launch(
@@ -286,6 +354,7 @@ impl Model {
             heads,
             kv_heads,
             head_dim,
+            window,
             scale,
         )?;
         attention::attention_backward_context::launch(
@@ -307,6 +376,7 @@ impl Model {
             heads,
             kv_heads,
             head_dim,
+            window,
             scale,
         )
     }

@@ -33,6 +33,115 @@ pub struct Config {
     pub rms_norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_theta: f32,
+    /// How each layer attends; empty: all of them fully.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layer_types: Vec<LayerType>,
+    /// Positions that a sliding layer sees, its own included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sliding_window: Option<usize>,
+    /// What the DFlash objective weights a slot by.
+    #[serde(default, skip_serializing_if = "LossType::is_default")]
+    pub loss_type: LossType,
+    /// D-PACE: how much of the draft's confidence is replaced by certainty.
+    #[serde(default = "default_alpha", skip_serializing_if = "is_default_alpha")]
+    pub dpace_alpha: f32,
+    /// The causal correction on top; none: DFlash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domino: Option<DominoHead>,
+}
+
+/// How a layer attends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerType {
+    /// Every context position before the anchor, and the whole block in both directions.
+    FullAttention,
+    /// Context positions at most `sliding_window - 1` before the slot's own position, and the block's slots up to it.
+    SlidingAttention,
+}
+
+/// Weights of the slots in the DFlash objective. D-PACE: "Dynamic Position-Aware Cross-Entropy for Parallel Speculative
+/// Drafting", arXiv 2605.18810, with the variants and the normalisation of the public trainer (its pull request 578).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossType {
+    /// A fixed decay along the block (`loss_decay_gamma`), normalised by the sum of weights
+    #[default]
+    Dflash,
+    /// D-PACE: by the draft's own confidence, the suffix sum of its prefix products; normalised by the number of sequences
+    Dpace,
+    /// D-PACE's prefix products alone
+    DpaceCumulativeConfidenceOnly,
+    /// D-PACE's suffix sums over its prefix products
+    DpaceContinuationValueOnly,
+}
+
+impl LossType {
+    /// The `kind` of kernel `dpace_shares`; none for the fixed decay.
+    #[must_use]
+    pub fn dpace_kind(self) -> Option<i32> {
+        match self {
+            Self::Dflash => None,
+            Self::Dpace => Some(0),
+            Self::DpaceCumulativeConfidenceOnly => Some(1),
+            Self::DpaceContinuationValueOnly => Some(2),
+        }
+    }
+
+    /// As `--loss-type` spells it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dflash => "dflash",
+            Self::Dpace => "dpace",
+            Self::DpaceCumulativeConfidenceOnly => "dpace-cumulative-confidence-only",
+            Self::DpaceContinuationValueOnly => "dpace-continuation-value-only",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+    fn is_default(&self) -> bool {
+        *self == Self::Dflash
+    }
+}
+
+/// The public trainer's default of [`Config::dpace_alpha`].
+pub const DPACE_ALPHA: f32 = 0.5;
+
+fn default_alpha() -> f32 {
+    DPACE_ALPHA
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_default_alpha(alpha: &f32) -> bool {
+    alpha.to_bits() == DPACE_ALPHA.to_bits()
+}
+
+/// Sizes and conventions of the Domino head, as a golden file's `config` metadata spells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DominoHead {
+    /// E, width between the head's two projections.
+    pub emb_dim: usize,
+    /// G, width of the GRU's state.
+    pub gru_hidden_dim: usize,
+    /// Whether slot k predicts the token at anchor + 1 + k and all slots are scored, instead of anchor + k without slot 0.
+    pub shift_label: bool,
+    /// Scored slots at a block's start that are left uncorrected.
+    pub pure_draft_prefix_len: usize,
+}
+
+impl DominoHead {
+    /// The first slot with a token of its block before the one that it predicts.
+    #[must_use]
+    pub fn first_slot(&self) -> usize {
+        usize::from(!self.shift_label)
+    }
+
+    /// The first slot that is corrected.
+    #[must_use]
+    pub fn suffix_start(&self) -> usize {
+        self.first_slot() + self.pure_draft_prefix_len
+    }
 }
 
 /// Why a configuration can't be built.
@@ -58,6 +167,21 @@ impl Config {
     #[must_use]
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
+    }
+
+    /// Positions that layer `layer` sees, its own included; 0: no limit.
+    #[must_use]
+    pub fn window(&self, layer: usize) -> usize {
+        match self.layer_types.get(layer) {
+            Some(LayerType::SlidingAttention) => self.sliding_window.unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Whether slot k predicts the token at anchor + 1 + k (1) or the one at anchor + k (0).
+    #[must_use]
+    pub fn label_shift(&self) -> i32 {
+        i32::from(self.domino.is_some_and(|head| head.shift_label))
     }
 
     /// Checks what the kernels rely on.
@@ -100,6 +224,44 @@ impl Config {
             return Err(ConfigError(format!(
                 "mask_token_id = {} is outside the vocabulary of {}",
                 self.mask_token_id, self.vocab_size
+            )));
+        }
+        self.validate_layers()?;
+        self.validate_objective()
+    }
+
+    fn validate_layers(&self) -> Result<(), ConfigError> {
+        let (types, layers) = (self.layer_types.len(), self.num_hidden_layers);
+        if types != 0 && types != layers {
+            return Err(ConfigError(format!("layer_types has {types} entries for {layers} layers")));
+        }
+        if self.layer_types.contains(&LayerType::SlidingAttention) && self.sliding_window.unwrap_or(0) == 0 {
+            return Err(ConfigError(
+                "a sliding_attention layer without a positive sliding_window".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_objective(&self) -> Result<(), ConfigError> {
+        if !(0.0..=1.0).contains(&self.dpace_alpha) {
+            return Err(ConfigError(format!("dpace_alpha = {} is not within 0 to 1", self.dpace_alpha)));
+        }
+        let Some(head) = self.domino else { return Ok(()) };
+        if self.loss_type != LossType::Dflash {
+            return Err(ConfigError(
+                "D-PACE weights are for the DFlash objective, not for Domino's".to_owned(),
+            ));
+        }
+        for (name, size) in [("emb_dim", head.emb_dim), ("gru_hidden_dim", head.gru_hidden_dim)] {
+            if size == 0 {
+                return Err(ConfigError(format!("{name} is 0")));
+            }
+        }
+        if head.suffix_start() >= self.block_size {
+            return Err(ConfigError(format!(
+                "pure_draft_prefix_len = {} leaves no slot of a block of {} to correct",
+                head.pure_draft_prefix_len, self.block_size
             )));
         }
         Ok(())

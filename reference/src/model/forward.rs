@@ -2,8 +2,9 @@
 //! here, so that no chunk of logits is computed twice.
 
 use super::{Batch, Model, Scalar};
-use crate::device::{GemmShape, Layout, Result, Stream, View};
-use crate::kernels::{anchors, attention, elementwise, loss, norm, rotary};
+use crate::device::{Buffer, GemmShape, Layout, Result, Stream, View};
+use crate::kernels::{anchors, attention, domino, elementwise, loss, norm, rotary};
+use std::ops::Range;
 
 impl Model {
     pub(super) fn run_forward(&self, stream: &Stream, batch: &Batch, mask_token: Scalar<i32>) -> Result<()> {
@@ -57,7 +58,55 @@ impl Model {
             h,
             eps,
         )?;
+        self.forward_domino(stream, batch)?;
         self.run_loss(stream, batch)
+    }
+
+    /// The correction up to the activation between its projections: embeddings of previous tokens, GRU, first projection.
+    fn forward_domino(&self, stream: &Stream, batch: &Batch) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (Some(head), Some(d), Some(w)) = (c.domino, &ws.domino, self.weights.domino) else {
+            return Ok(());
+        };
+        let (blocks, slots) = (self.batch * self.blocks, c.block_size);
+        let (rows, h, g, e) = (blocks * slots, c.hidden_size, head.gru_hidden_dim, head.emb_dim);
+        domino::previous_embed::launch(
+            stream,
+            batch.input_ids.view(),
+            ws.anchors.view(),
+            ws.keep.view(),
+            self.frozen.embed_tokens.view(),
+            d.previous.view(),
+            self.batch,
+            self.seq_len,
+            self.blocks,
+            slots,
+            c.vocab_size,
+            h,
+            head.first_slot(),
+        )?;
+        linear(stream, d.previous.view(), w.gru_input, d.inputs.view(), rows, h, 3 * g)?;
+        domino::gru::launch(
+            stream,
+            d.inputs.view(),
+            w.gru_state,
+            d.states.view(),
+            d.gates.view(),
+            blocks,
+            slots,
+            g,
+        )?;
+        domino::concat::launch(stream, ws.hidden.view(), d.states.view(), d.features.view(), rows, h, g)?;
+        linear(stream, d.features.view(), w.project, d.projected.view(), rows, h + g, e)?;
+        domino::suffix_silu::launch(
+            stream,
+            d.projected.view(),
+            d.activated.view(),
+            rows,
+            e,
+            slots,
+            head.suffix_start(),
+        )
     }
 
     fn forward_layer(&self, stream: &Stream, layer: usize) -> Result<()> {
@@ -136,6 +185,7 @@ impl Model {
             heads,
             kv_heads,
             head_dim,
+            c.window(layer),
             self.attention_scale(),
         )?;
         linear(stream, state.attended.view(), w.o, ws.projected.view(), rows, q, h)?;
@@ -180,7 +230,7 @@ impl Model {
     fn run_loss(&self, stream: &Stream, batch: &Batch) -> Result<()> {
         let (c, ws) = (&self.config, &self.workspace);
         let (sequences, blocks, slots) = (self.batch, self.blocks, c.block_size);
-        let (rows, h, v) = (sequences * blocks * slots, c.hidden_size, c.vocab_size);
+        let eps = loss::DENOMINATOR_EPS;
         loss::loss_weights::launch(
             stream,
             batch.input_ids.view(),
@@ -194,61 +244,94 @@ impl Model {
             self.seq_len,
             blocks,
             slots,
-            0, // DFlash: slot k predicts the token at anchor + k
+            c.label_shift(),
             c.loss_decay_gamma.unwrap_or(0.0),
         )?;
-        loss::loss_sums::launch(
+        let (weights, mask, sums) = (ws.weights.view(), ws.mask.view(), ws.sums.view());
+        let lambda = ws.domino.as_ref().map(|d| d.lambda.view());
+        loss::loss_sums::launch(stream, weights, mask, sums, sequences, blocks, slots)?;
+        let (share, base_share) = (ws.share.view(), ws.base_share.view());
+        loss::loss_shares::launch(
             stream,
-            ws.weights.view(),
-            ws.mask.view(),
-            ws.sums.view(),
-            sequences,
-            blocks,
-            slots,
+            weights,
+            sums,
+            share,
+            base_share,
+            lambda,
+            sequences * blocks * slots,
+            eps,
         )?;
-        let lm_head = self.frozen.lm_head.view();
-        let mut first = 0;
-        while first < rows {
-            let chunk = first..rows.min(first + ws.logits_rows);
-            let n = chunk.len();
-            let hidden = ws.hidden.slice(chunk.start * h..chunk.end * h);
-            linear(stream, hidden, lm_head, ws.logits.view(), n, h, v)?;
-            loss::cross_entropy::launch(
-                stream,
-                ws.logits.view(),
-                ws.labels.slice(chunk.clone()),
-                ws.mask.slice(chunk.clone()),
-                ws.weights.slice(chunk.clone()),
-                ws.sums.view(),
-                ws.terms.slice(chunk.clone()),
-                ws.correct.slice(chunk.clone()),
-                n,
-                v,
-                loss::DENOMINATOR_EPS,
-            )?;
-            let d_hidden = ws.d_hidden.slice(chunk.start * h..chunk.end * h);
-            stream.gemm(
-                Layout::Nn,
-                GemmShape { m: n, n: h, k: v },
-                ws.logits.view(),
-                lm_head,
-                d_hidden,
-                false,
-            )?;
-            first = chunk.end;
+        // Sequence by sequence, so that fewer blocks of each change no sum over rows (see `kernels`).
+        let each = blocks * slots;
+        for s in 0..sequences {
+            let (mut first, end) = (s * each, (s + 1) * each);
+            while first < end {
+                let chunk = first..end.min(first + ws.logits_rows);
+                first = chunk.end;
+                self.loss_chunk(stream, chunk)?;
+            }
         }
         loss::loss_finish::launch(
             stream,
-            ws.terms.view(),
+            weights,
+            share,
+            mask,
+            ws.losses.view(),
             ws.correct.view(),
-            ws.sums.view(),
+            sums,
             ws.metrics.view(),
             ws.totals.view(),
+            ws.domino.as_ref().map(|d| d.base_losses.view()),
+            ws.domino.as_ref().map(|d| d.base_correct.view()),
+            lambda,
             sequences,
             blocks,
             slots,
-            loss::DENOMINATOR_EPS,
+            eps,
         )
+    }
+
+    /// Logits, cross-entropy and gradients of these draft rows, which are whole blocks.
+    fn loss_chunk(&self, stream: &Stream, rows: Range<usize>) -> Result<()> {
+        let (c, ws) = (&self.config, &self.workspace);
+        let (n, h, v) = (rows.len(), c.hidden_size, c.vocab_size);
+        let lm_head = self.frozen.lm_head.view();
+        let of = |buffer: &Buffer<f32>| buffer.slice(rows.clone());
+        let wide = |buffer: &Buffer<f32>, width: usize| buffer.slice(rows.start * width..rows.end * width);
+        let (labels, mask) = (ws.labels.slice(rows.clone()), of(&ws.mask));
+        let (lse, losses, correct, share) = (of(&ws.lse), of(&ws.losses), of(&ws.correct), of(&ws.share));
+
+        let logits = ws.logits.view();
+        linear(stream, wide(&ws.hidden, h), lm_head, logits, n, h, v)?;
+        if let (Some(head), Some(d), Some(w)) = (c.domino, &ws.domino, self.weights.domino) {
+            let (e, final_logits) = (head.emb_dim, d.logits.slice(0..n * v));
+            let activated = wide(&d.activated, e);
+            stream.copy(final_logits, logits.slice(0..n * v))?;
+            let product = GemmShape { m: n, n: v, k: e };
+            stream.gemm(Layout::Nt, product, activated, w.correct, final_logits, true)?;
+            loss::cross_entropy::launch(stream, final_logits, labels, mask, lse, losses, correct, n, v)?;
+            loss::cross_entropy_gradient::launch(stream, final_logits, labels, lse, share, None, n, v)?;
+            let product = GemmShape { m: n, n: e, k: v };
+            stream.gemm(Layout::Nn, product, final_logits, w.correct, wide(&d.d_activated, e), false)?;
+            let product = GemmShape { m: v, n: e, k: n };
+            stream.gemm(Layout::Tn, product, final_logits, activated, d.d_correct.view(), rows.start > 0)?;
+
+            let (lse, losses, correct) = (of(&d.base_lse), of(&d.base_losses), of(&d.base_correct));
+            loss::cross_entropy::launch(stream, logits, labels, mask, lse, losses, correct, n, v)?;
+            let (share, more) = (of(&ws.base_share), Some(final_logits));
+            loss::cross_entropy_gradient::launch(stream, logits, labels, lse, share, more, n, v)?;
+        } else {
+            loss::cross_entropy::launch(stream, logits, labels, mask, lse, losses, correct, n, v)?;
+            if let Some(kind) = c.loss_type.dpace_kind() {
+                let (blocks, slots) = (n / c.block_size, c.block_size);
+                let (alpha, sequences) = (c.dpace_alpha, self.batch as f32);
+                loss::dpace_shares::launch(
+                    stream, losses, mask, share, blocks, slots, alpha, kind, sequences,
+                )?;
+            }
+            loss::cross_entropy_gradient::launch(stream, logits, labels, lse, share, None, n, v)?;
+        }
+        stream.gemm(Layout::Nn, GemmShape { m: n, n: h, k: v }, logits, lm_head, wide(&ws.d_hidden, h), false)
     }
 
     pub(super) fn attention_scale(&self) -> f32 {

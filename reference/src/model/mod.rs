@@ -1,4 +1,4 @@
-//! The DFlash draft model: forward, loss and backward as launches on one stream.
+//! The DFlash draft model, with or without the Domino head: forward, loss and backward as launches on one stream.
 //!
 //! In: a [`Batch`] in device memory, anchors, weights. Out: loss and metrics in device memory, gradients in [`Params::grads`].
 //! Never: a host wait, an allocation, or a host-to-device copy; everything is planned in [`Model::new`], sizes travel as kernel
@@ -9,6 +9,7 @@
 //! for each micro-batch {
 //!     model.count_anchors(&stream, &batch)?;               // width and counts, on the device
 //!     model.draw_anchors(&stream, &batch, width, scalars)?;
+//!     model.schedule_lambda(&stream, steps, curriculum)?;  // Domino's weight of the base loss
 //!     model.forward(&stream, &batch, mask_token)?;
 //!     model.backward(&stream, &batch, 1.0 / micro_batches)?;
 //! }
@@ -30,11 +31,14 @@ mod workspace;
 
 use std::sync::Arc;
 
-pub use config::{Config, ConfigError, MAX_BLOCK_SIZE, MAX_HEAD_DIM};
+pub use config::{
+    Config, ConfigError, DPACE_ALPHA, DominoHead, LayerType, LossType, MAX_BLOCK_SIZE, MAX_HEAD_DIM,
+};
 pub use params::{Param, Params};
 
 use crate::device::{Buffer, Device, Error, Result, Stream, View};
-use crate::kernels::anchors;
+use crate::kernels::{anchors, loss};
+use crate::optim::Curriculum;
 use params::Tensors;
 use workspace::Workspace;
 
@@ -173,8 +177,8 @@ impl Model {
         }
         let params = Params::new(device, &config)?;
         Ok(Self {
-            weights: Tensors::of(&params.table, &params.weights),
-            grads: Tensors::of(&params.table, &params.grads),
+            weights: Tensors::of(&config, &params.table, &params.weights),
+            grads: Tensors::of(&config, &params.table, &params.grads),
             workspace: Workspace::new(device, &config, batch, seq_len)?,
             blocks: config.num_anchors,
             params,
@@ -369,13 +373,37 @@ impl Model {
         self.run_backward(stream, batch, scale)
     }
 
-    /// `[3]`: loss, accuracy, accuracy denominator of the last forward pass.
+    /// `[1]`: Domino's weight of the base loss, read by [`Model::forward`]; none without the Domino head. Zero until written.
+    #[must_use]
+    pub fn lambda_base(&self) -> Option<View<f32>> {
+        self.workspace.domino.as_ref().map(|d| d.lambda.view())
+    }
+
+    /// Computes [`Model::lambda_base`] of optimiser step `steps[0]` on the device. Nothing to do without the Domino head.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn schedule_lambda(
+        &mut self,
+        stream: &Stream,
+        steps: View<u32>,
+        curriculum: Curriculum,
+    ) -> Result<()> {
+        match self.lambda_base() {
+            Some(lambda) => {
+                loss::curriculum::launch(stream, steps, lambda, curriculum.start, curriculum.decay_steps)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// `[9]`: the metrics of the last forward pass, in the order of [`loss::METRICS`].
     #[must_use]
     pub fn metrics(&self) -> View<f32> {
         self.workspace.metrics.view()
     }
 
-    /// `[4]`: sums over the step's micro-batches of loss, accuracy and denominator, and how many there were.
+    /// `[10]`: sums of [`Model::metrics`] over the step's micro-batches, and how many there were.
     pub(crate) fn totals(&self) -> View<f32> {
         self.workspace.totals.view()
     }

@@ -11,6 +11,9 @@ use crate::kernels::anchors::philox;
 /// Offsets are multiples of this many elements (128 bytes), the granularity of a memory transaction on the device.
 const ALIGNMENT: usize = 32;
 
+/// Tensors of one layer.
+const OF_LAYER: usize = 11;
+
 /// Standard deviation of fresh projections.
 const INITIAL_DEVIATION: f64 = 0.02;
 
@@ -122,7 +125,7 @@ fn table(config: &Config) -> Vec<Param> {
         ("hidden_norm.weight".to_owned(), vec![h]),
     ];
     for layer in 0..c.num_hidden_layers {
-        let of_layer: [(&str, Vec<usize>); 11] = [
+        let of_layer: [(&str, Vec<usize>); OF_LAYER] = [
             ("input_layernorm", vec![h]),
             ("self_attn.q_proj", vec![q, h]),
             ("self_attn.k_proj", vec![kv, h]),
@@ -140,6 +143,13 @@ fn table(config: &Config) -> Vec<Param> {
         }
     }
     tensors.push(("norm.weight".to_owned(), vec![h]));
+    if let Some(head) = c.domino {
+        let (e, g) = (head.emb_dim, head.gru_hidden_dim);
+        tensors.push(("prefix_gru.weight_ih_l0".to_owned(), vec![3 * g, h]));
+        tensors.push(("prefix_gru.weight_hh_l0".to_owned(), vec![3 * g, g]));
+        tensors.push(("embed_proj.0.weight".to_owned(), vec![e, h + g]));
+        tensors.push(("embed_proj.2.weight".to_owned(), vec![c.vocab_size, e]));
+    }
     let mut offset = 0;
     tensors
         .into_iter()
@@ -158,6 +168,17 @@ pub(super) struct Tensors {
     pub hidden_norm: View<f32>,
     pub layers: Vec<LayerTensors>,
     pub norm: View<f32>,
+    pub domino: Option<DominoTensors>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DominoTensors {
+    pub gru_input: View<f32>,
+    pub gru_state: View<f32>,
+    /// `[E, H + G]`.
+    pub project: View<f32>,
+    /// `[V, E]`.
+    pub correct: View<f32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -176,10 +197,11 @@ pub(super) struct LayerTensors {
 }
 
 impl Tensors {
-    /// Relies on the order in [`table`], which a test below checks by name.
-    pub fn of(table: &[Param], flat: &Buffer<f32>) -> Self {
+    /// Relies on the order in [`table`].
+    pub fn of(config: &Config, table: &[Param], flat: &Buffer<f32>) -> Self {
+        let end = 2 + OF_LAYER * config.num_hidden_layers;
         let view = |i: usize| flat.slice(table[i].offset..table[i].offset + table[i].len());
-        let layers = (2..table.len() - 1).step_by(11).map(|i| LayerTensors {
+        let layers = (2..end).step_by(OF_LAYER).map(|i| LayerTensors {
             input_norm: view(i),
             q: view(i + 1),
             k: view(i + 2),
@@ -192,7 +214,18 @@ impl Tensors {
             up: view(i + 9),
             down: view(i + 10),
         });
-        Self { fc: view(0), hidden_norm: view(1), layers: layers.collect(), norm: view(table.len() - 1) }
+        Self {
+            fc: view(0),
+            hidden_norm: view(1),
+            layers: layers.collect(),
+            norm: view(end),
+            domino: config.domino.map(|_| DominoTensors {
+                gru_input: view(end + 1),
+                gru_state: view(end + 2),
+                project: view(end + 3),
+                correct: view(end + 4),
+            }),
+        }
     }
 }
 

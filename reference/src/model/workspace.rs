@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Config;
+use super::{Config, DominoHead};
 use crate::device::{Buffer, Device, Result};
+use crate::kernels::loss::METRICS;
 
 /// Rows that the first pass of a norm weight's gradient adds up.
 pub(super) const NORM_CHUNK: usize = 64;
 
-/// The logits of as many rows as fit into this many floats (256 MiB) are held at a time; at least one warp's worth of rows.
+/// The logits of as many whole blocks as fit into this many floats (256 MiB) are held at a time; at least two blocks'.
 const LOGITS_ELEMENTS: usize = 64 << 20;
 
 /// What the backward pass needs of one layer. R draft rows, C context rows.
@@ -70,11 +71,14 @@ pub(super) struct Workspace {
     pub mask: Buffer<f32>,
     pub weights: Buffer<f32>,
     pub sums: Buffer<f32>,
-    pub terms: Buffer<f32>,
+    pub share: Buffer<f32>,
+    pub base_share: Buffer<f32>,
+    pub lse: Buffer<f32>,
+    pub losses: Buffer<f32>,
     pub correct: Buffer<f32>,
     pub metrics: Buffer<f32>,
     pub totals: Buffer<f32>,
-    /// Rows per chunk of `logits`.
+    /// Rows per chunk of `logits`: whole blocks.
     pub logits_rows: usize,
     pub logits: Buffer<f32>,
 
@@ -97,6 +101,77 @@ pub(super) struct Workspace {
     pub d_context: Buffer<f32>,
     pub d_context_raw: Buffer<f32>,
     pub partial: Buffer<f32>,
+    pub domino: Option<DominoState>,
+}
+
+/// What the Domino head needs besides. R draft rows.
+#[derive(Debug)]
+pub(super) struct DominoState {
+    /// Weight of the base loss, `[1]`.
+    pub lambda: Buffer<f32>,
+    /// Embeddings of previous tokens, `[R, H]`.
+    pub previous: Buffer<f32>,
+    /// The GRU's inputs, states and gates, `[R, 3 G]`, `[R, G]`, `[R, 4 G]`.
+    pub inputs: Buffer<f32>,
+    pub states: Buffer<f32>,
+    pub gates: Buffer<f32>,
+    /// Final hidden states and GRU states side by side, `[R, H + G]`.
+    pub features: Buffer<f32>,
+    /// Between the projections, before and after the activation, `[R, E]`.
+    pub projected: Buffer<f32>,
+    pub activated: Buffer<f32>,
+    /// A chunk of corrected logits, and what the cross-entropy says of all rows of the base logits.
+    pub logits: Buffer<f32>,
+    pub base_lse: Buffer<f32>,
+    pub base_losses: Buffer<f32>,
+    pub base_correct: Buffer<f32>,
+
+    /// The last forward pass' gradient of the second projection, `[V, E]`.
+    pub d_correct: Buffer<f32>,
+    pub d_activated: Buffer<f32>,
+    pub d_projected: Buffer<f32>,
+    pub d_features: Buffer<f32>,
+    pub d_states: Buffer<f32>,
+    pub d_inputs: Buffer<f32>,
+    pub d_recurrent: Buffer<f32>,
+    /// The GRU's gradient on its way to the slot before, one state per block.
+    pub carry: Buffer<f32>,
+}
+
+impl DominoState {
+    fn new(
+        device: &Arc<Device>,
+        config: &Config,
+        head: DominoHead,
+        blocks: usize,
+        logits_rows: usize,
+    ) -> Result<Self> {
+        let floats = |n: usize| Buffer::<f32>::zeros(device, n);
+        let (h, v, r) = (config.hidden_size, config.vocab_size, blocks * config.block_size);
+        let (e, g) = (head.emb_dim, head.gru_hidden_dim);
+        Ok(Self {
+            lambda: floats(1)?,
+            previous: floats(r * h)?,
+            inputs: floats(r * 3 * g)?,
+            states: floats(r * g)?,
+            gates: floats(r * 4 * g)?,
+            features: floats(r * (h + g))?,
+            projected: floats(r * e)?,
+            activated: floats(r * e)?,
+            logits: floats(logits_rows * v)?,
+            base_lse: floats(r)?,
+            base_losses: floats(r)?,
+            base_correct: floats(r)?,
+            d_correct: floats(v * e)?,
+            d_activated: floats(r * e)?,
+            d_projected: floats(r * e)?,
+            d_features: floats(r * (h + g))?,
+            d_states: floats(r * g)?,
+            d_inputs: floats(r * 3 * g)?,
+            d_recurrent: floats(r * 3 * g)?,
+            carry: floats(blocks * g)?,
+        })
+    }
 }
 
 impl Workspace {
@@ -137,7 +212,8 @@ impl Workspace {
                 gated: floats(r * i)?,
             });
         }
-        let logits_rows = (LOGITS_ELEMENTS / c.vocab_size).max(32).min(r);
+        let logits_rows =
+            (LOGITS_ELEMENTS / c.vocab_size / c.block_size).max(2).min(c.num_anchors) * c.block_size;
         // Rows per sequence and width of every norm whose weight gets a gradient.
         let draft_rows = c.num_anchors * c.block_size;
         let norms = [
@@ -170,10 +246,13 @@ impl Workspace {
             mask: floats(r)?,
             weights: floats(r)?,
             sums: floats(2)?,
-            terms: floats(r)?,
+            share: floats(r)?,
+            base_share: floats(r)?,
+            lse: floats(r)?,
+            losses: floats(r)?,
             correct: floats(r)?,
-            metrics: floats(3)?,
-            totals: floats(4)?,
+            metrics: floats(METRICS)?,
+            totals: floats(METRICS + 1)?,
             logits_rows,
             logits: floats(logits_rows * c.vocab_size)?,
             d_hidden: floats(r * h)?,
@@ -195,6 +274,10 @@ impl Workspace {
             d_context: floats(s * h)?,
             d_context_raw: floats(s * h)?,
             partial: floats(partial)?,
+            domino: c
+                .domino
+                .map(|head| DominoState::new(device, c, head, blocks, logits_rows))
+                .transpose()?,
         })
     }
 

@@ -23,21 +23,28 @@ pub struct MetricsReader {
     pending: VecDeque<(Readback, Range<u32>)>,
     /// First step (from 0) that no copy covers yet.
     next: u32,
+    /// Whether the rows hold the metrics of the Domino objective.
+    domino: bool,
 }
 
 impl MetricsReader {
-    /// A reader for a ring of `ring_rows` rows whose first step is `first_step` (from 0). As many copies can be under way as
+    /// A reader for the ring of an optimiser whose first step is `first_step` (from 0). As many copies can be under way as
     /// steps, `run_ahead`, and one more. Set-up only.
-    pub fn new(device: &Arc<Device>, ring_rows: usize, run_ahead: usize, first_step: u32) -> Result<Self> {
+    pub fn new(
+        device: &Arc<Device>,
+        optimizer: &Optimizer,
+        run_ahead: usize,
+        first_step: u32,
+    ) -> Result<Self> {
         let free = (0..run_ahead + 2)
             .map(|_| {
                 Ok(Readback {
-                    ring: Pinned::zeros(device, ring_rows * Metrics::FIELDS)?,
+                    ring: Pinned::zeros(device, optimizer.ring().len())?,
                     arrived: Event::new(device)?,
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(MetricsReader { free, pending: VecDeque::new(), next: first_step })
+        Ok(MetricsReader { free, pending: VecDeque::new(), next: first_step, domino: optimizer.has_domino() })
     }
 
     /// Asks for the rows of all steps before `end` (from 0). Returns rows only if all places for copies are taken, which
@@ -85,7 +92,7 @@ impl MetricsReader {
         let Some((readback, steps)) = self.pending.pop_front() else { return Ok(Vec::new()) };
         let rows = steps
             .map(|step| {
-                Metrics::from_ring(readback.ring.as_slice(), step)
+                Metrics::from_ring(readback.ring.as_slice(), step, self.domino)
                     .ok_or_else(|| Error::new(format!("the metrics ring holds no row of step {}", step + 1)))
             })
             .collect();

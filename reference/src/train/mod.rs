@@ -16,7 +16,7 @@ use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::model::{Config, Frozen, Model};
 use crate::nvtx;
-use crate::optim::{Metrics, Optimizer, OptimizerConfig};
+use crate::optim::{Curriculum, Metrics, Optimizer, OptimizerConfig};
 use crate::rollout::target::Target;
 use crate::rollout::worker::{self, InFlight};
 use crate::waits::acks::ObjectGather;
@@ -52,6 +52,8 @@ pub struct Settings {
     pub waits: Waits,
     /// AdamW and its schedule.
     pub optimizer: OptimizerConfig,
+    /// Domino's weight of the base loss; other objectives have none.
+    pub curriculum: Curriculum,
     /// Where checkpoints and the ledger live.
     pub checkpoint: Option<PathBuf>,
     /// Save every so many steps, besides at the end.
@@ -97,7 +99,7 @@ pub fn compute(device: &Arc<Device>, settings: &Settings, target: &Target) -> Re
     let mut model = Model::new(device, config, settings.batch, settings.sequence, frozen, settings.seed)?;
     model.initialize(settings.seed)?;
     let optimizer = Optimizer::new(device, &model, settings.optimizer, settings.ring_rows())?;
-    Ok(Compute::new(device, model, optimizer, settings.waits)?)
+    Ok(Compute::new(device, model, optimizer, settings.curriculum, settings.waits)?)
 }
 
 /// Trains until `settings.steps` steps are done or `stop` is set, whichever comes first. `report` gets every step's metrics in
@@ -130,7 +132,7 @@ pub fn run(
     let mut metrics = if settings.waits.has(Source::Metrics) {
         StepMetrics::Blocking
     } else {
-        let reader = MetricsReader::new(device, settings.ring_rows(), settings.run_ahead, start.step)?;
+        let reader = MetricsReader::new(device, &compute.optimizer, settings.run_ahead, start.step)?;
         StepMetrics::Deferred(reader)
     };
 
@@ -140,7 +142,7 @@ pub fn run(
         {
             let _step = nvtx::range_with_payload(c"step", i64::from(index) + 1);
             metrics.report_arrived(report)?;
-            let used = issue(&mut compute, &mut feed, settings.accumulate)?;
+            let used = issue(&mut compute, &mut feed, index, settings.accumulate)?;
             {
                 let _ack = nvtx::range(c"ack");
                 acks.acknowledge(&compute, &feed, &used, index + 1)?;
@@ -169,9 +171,9 @@ pub fn run(
     Ok(Outcome { steps: position.step, resumed_from: start.step, stopped: position.step < settings.steps })
 }
 
-/// Issues one step: every micro-batch, then the update.
-fn issue(compute: &mut Compute, feed: &mut Feed, accumulate: usize) -> Result<Vec<Loaded>> {
-    compute.begin()?;
+/// Issues step `index` (from 0): every micro-batch, then the update.
+fn issue(compute: &mut Compute, feed: &mut Feed, index: u32, accumulate: usize) -> Result<Vec<Loaded>> {
+    compute.begin(index)?;
     let mut used = Vec::with_capacity(accumulate);
     for _ in 0..accumulate {
         let loaded = {

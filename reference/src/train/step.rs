@@ -7,7 +7,7 @@
 use crate::device::{Device, Result, Stream};
 use crate::model::{AnchorScalars, AnchorWidth, Batch, Model, Scalar};
 use crate::nvtx;
-use crate::optim::Optimizer;
+use crate::optim::{Curriculum, Optimizer};
 use crate::waits::scalars::DeviceScalars;
 use crate::waits::{Source, Waits, anchors};
 use std::sync::Arc;
@@ -20,26 +20,46 @@ pub struct Compute {
     pub model: Model,
     /// Its optimiser.
     pub optimizer: Optimizer,
+    curriculum: Curriculum,
+    /// The step that is being issued, from 0.
+    step: u32,
     read_width: bool,
     scalars: Option<DeviceScalars>,
 }
 
 impl Compute {
     /// Puts the parts together. Set-up only.
-    pub fn new(device: &Arc<Device>, model: Model, optimizer: Optimizer, waits: Waits) -> Result<Self> {
+    pub fn new(
+        device: &Arc<Device>,
+        model: Model,
+        optimizer: Optimizer,
+        curriculum: Curriculum,
+        waits: Waits,
+    ) -> Result<Self> {
         let scalars = waits.has(Source::Scalars).then(|| DeviceScalars::new(device)).transpose()?;
         Ok(Compute {
             stream: Arc::new(Stream::new(device)?),
             model,
             optimizer,
+            curriculum,
+            step: 0,
             read_width: waits.has(Source::Anchors),
             scalars,
         })
     }
 
-    /// Starts a step.
-    pub fn begin(&mut self) -> Result<()> {
-        self.model.zero_gradients(&self.stream)
+    /// Starts step `step`, counted from 0.
+    pub fn begin(&mut self, step: u32) -> Result<()> {
+        self.step = step;
+        self.model.zero_gradients(&self.stream)?;
+        if self.scalars.is_none() {
+            self.model.schedule_lambda(
+                &self.stream,
+                self.optimizer.step_counter().view(),
+                self.curriculum,
+            )?;
+        }
+        Ok(())
     }
 
     /// Forward and backward of one micro-batch, whose gradients count `scale`.
@@ -62,7 +82,10 @@ impl Compute {
                 self.model.draw_anchors(stream, batch, width, scalars)?;
             }
             let mask_token = match &self.scalars {
-                Some(scalars) => scalars.upload_mask_token(stream, &self.model)?,
+                Some(scalars) => {
+                    scalars.upload_lambda(stream, &self.model, self.curriculum, self.step)?;
+                    scalars.upload_mask_token(stream, &self.model)?
+                }
                 None => Scalar::Literal,
             };
             self.model.forward(stream, batch, mask_token)?;

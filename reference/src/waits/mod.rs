@@ -6,9 +6,9 @@
 //!
 //! | switch | file | waits per step (M micro-batches) |
 //! |---|---|---|
-//! | `metrics` | `metrics.rs` | 4: loss, accuracy, its denominator, gradient norm |
+//! | `metrics` | `metrics.rs` | 4: loss, accuracy, its denominator, gradient norm; 10 with Domino's |
 //! | `anchors` | `anchors.rs` | M: the width |
-//! | `scalars` | `scalars.rs` | 4 M: S+1, 2.0, 0, the mask token |
+//! | `scalars` | `scalars.rs` | 4 M: S+1, 2.0, 0, the mask token; 5 M with Domino's lambda |
 //! | `acks` | `acks.rs` | 4: sizes and payload, up and down |
 //! | `batch-copy` | `batch_copy.rs` | 3 M: ids, hidden states, loss mask |
 

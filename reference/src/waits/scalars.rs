@@ -4,9 +4,10 @@
 use crate::call_site;
 use crate::device::{Buffer, Device, Result, Stream};
 use crate::model::{AnchorScalars, Model, Scalar};
+use crate::optim::Curriculum;
 use std::sync::Arc;
 
-/// Device memory for the four scalars.
+/// Device memory for the four scalars of every objective; Domino's lambda has its place in the model.
 pub struct DeviceScalars {
     position_sentinel: Buffer<i32>,
     key_sentinel: Buffer<f32>,
@@ -53,5 +54,20 @@ impl DeviceScalars {
         let _site = call_site!("upload mask token");
         stream.upload_blocking(self.mask_token.view(), &[model.config().mask_token_id])?;
         Ok(Scalar::Device(self.mask_token.view()))
+    }
+
+    /// Uploads Domino's weight of the base loss in optimiser step `step` (from 0), as the public trainer made it in every
+    /// forward pass. Nothing to do without the Domino head.
+    #[inline(never)]
+    pub fn upload_lambda(
+        &self,
+        stream: &Stream,
+        model: &Model,
+        curriculum: Curriculum,
+        step: u32,
+    ) -> Result<()> {
+        let Some(lambda) = model.lambda_base() else { return Ok(()) };
+        let _site = call_site!("upload lambda_base");
+        stream.upload_blocking(lambda, &[curriculum.lambda(step)])
     }
 }
