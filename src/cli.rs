@@ -288,28 +288,21 @@ pub struct LooksArgs {
 #[command(after_help = "\
 Examples:
   syncaudit diff .syncaudit/before .syncaudit/after
-  syncaudit diff main.json.gz branch.json.gz --format json -o diff.json")]
+  syncaudit diff main.json.gz branch.json.gz --format json -o diff.json
+  syncaudit diff OLD NEW --format text --format markdown=comment.md
+
+Formats: text, json, markdown. The others are about one run: `syncaudit check NEW --baseline FILE` has them.")]
 pub struct DiffArgs {
     #[command(flatten)]
     pub audit: AuditArgs,
-    /// Format of the report
-    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
-    pub format: DiffFormat,
-    /// Where the report goes (`-` is stdout)
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// The trace before
     #[arg(value_name = "OLD")]
     pub old: PathBuf,
     /// The trace after
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DiffFormat {
-    Text,
-    Json,
 }
 
 /// Write a commented syncaudit.toml, from what a trace shows

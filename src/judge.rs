@@ -3,6 +3,7 @@
 //! In: what was typed and a trace. Out: reports on their sinks and the status for the shell. Holds no rule of the audit.
 
 use crate::cli::{AuditArgs, Format, Sink};
+use crate::closed;
 use crate::run::record::{Record, StepOptions};
 use crate::staged::Staged;
 use crate::trouble::Trouble;
@@ -156,6 +157,8 @@ impl Outputs {
     pub fn open(reports: Vec<(Format, Sink)>) -> Result<Outputs, Trouble> {
         let open = |(format, sink)| {
             let destination = match sink {
+                Sink::Stdout if closed::stdout() => return Err(is_closed("stdout")),
+                Sink::Stderr if closed::stderr() => return Err(is_closed("stderr")),
                 Sink::Stdout => Destination::Stdout,
                 Sink::Stderr => Destination::Stderr,
                 Sink::File(path) => {
@@ -168,25 +171,26 @@ impl Outputs {
         Ok(Outputs { reports: reports.into_iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Writes all reports; `render` makes one of them.
+    /// Writes all reports; `render` makes one of them. One that can't be written does not keep the others from it; the first failure is told.
     pub fn write(self, render: impl Fn(Format, TextStyle) -> String) -> Result<(), Trouble> {
-        for (format, destination) in self.reports {
+        let written = self.reports.into_iter().map(|(format, destination)| {
             let render = |style| render(format, style);
             match destination {
                 Destination::Stdout => {
                     let style = style_of(&io::stdout(), anstream::AutoStream::choice(&io::stdout()));
-                    to_stream(&mut io::stdout().lock(), &render(style))?;
+                    to_stdout(&render(style))
                 }
                 Destination::Stderr => {
                     let style = style_of(&io::stderr(), anstream::AutoStream::choice(&io::stderr()));
-                    to_stream(&mut io::stderr().lock(), &render(style))?;
+                    to_stream(&mut io::stderr().lock(), &render(style))
                 }
                 Destination::File(path, file) => {
-                    file.write(&render(TextStyle::default())).map_err(|error| not_written(&path, &error))?;
+                    file.write(&render(TextStyle::default())).map_err(|error| not_written(&path, &error))
                 }
             }
-        }
-        Ok(())
+        });
+        let written: Vec<Result<(), Trouble>> = written.collect();
+        written.into_iter().collect()
     }
 }
 
@@ -198,8 +202,20 @@ fn not_written(path: &Path, error: &io::Error) -> Trouble {
     )
 }
 
+pub fn is_closed(stream: &str) -> Trouble {
+    Trouble::new(format!("write to {stream}"), "it is closed", "leave it open, or name a file with -o FILE")
+}
+
+/// Puts text on stdout.
+pub fn to_stdout(text: &str) -> Result<(), Trouble> {
+    if closed::stdout() {
+        return Err(is_closed("stdout"));
+    }
+    to_stream(&mut io::stdout().lock(), text)
+}
+
 /// A reader that went away (`| head`) has seen what it wanted.
-pub fn to_stream(stream: &mut dyn Write, text: &str) -> Result<(), Trouble> {
+fn to_stream(stream: &mut dyn Write, text: &str) -> Result<(), Trouble> {
     match stream.write_all(text.as_bytes()).and_then(|()| stream.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Trouble::new("write the report", error.to_string(), "name a file for it with -o FILE"))

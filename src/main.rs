@@ -4,6 +4,7 @@
 //! looks at the machine; the audit itself is the library. Data goes to stdout, talk to stderr.
 
 mod cli;
+mod closed;
 mod commands;
 mod doctor;
 mod judge;
@@ -18,15 +19,18 @@ use clap::Parser;
 use cli::{Cli, Color, Command, OutputArgs, ReportArgs, RunArgs, Sink};
 use judge::Outputs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use syncaudit::model::{Source, Trace};
-use syncaudit::{audit, exit, import};
+use syncaudit::model::{ProblemKind, Source, Trace};
+use syncaudit::{audit, exit, import, symbols};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(words) => return help_or_usage(&words),
+    };
     match cli.color {
         Color::Auto => {}
         Color::Always => anstream::ColorChoice::Always.write_global(),
@@ -49,6 +53,22 @@ fn main() -> ExitCode {
         say(&format!("error: {trouble}"));
         exit::INCONCLUSIVE
     }))
+}
+
+/// Help or the version, or why the words are no command.
+fn help_or_usage(words: &clap::Error) -> ExitCode {
+    let asked_for = !words.use_stderr();
+    if asked_for && closed::stdout() {
+        say(&format!("error: {}", judge::is_closed("stdout")));
+        return ExitCode::from(exit::INCONCLUSIVE);
+    }
+    match words.print() {
+        Err(error) if asked_for && error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say(&format!("error: cannot write the help: {error}"));
+            ExitCode::from(exit::INCONCLUSIVE)
+        }
+        _ => ExitCode::from(if asked_for { exit::PASS } else { exit::INCONCLUSIVE }),
+    }
 }
 
 /// One line of talk. Nobody may be listening (a closed terminal), and that is no reason to stop.
@@ -101,14 +121,22 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     if !recorded.end.succeeded() {
         say(&format!("the program {}; the report is about what it did until then", recorded.end.clause()));
     }
-    let judged = settings.judge(vec![audit::audit(&trace_of(&recorded)?, &options)], &options)?;
+    let mut trace = trace_of(&recorded)?;
+    keep_names(&recorded.trace, &mut trace);
+    let judged = settings.judge(vec![audit::audit(&trace, &options)], &options)?;
     let written = outputs.write(|format, style| judge::render(&judged, format, style, false));
-    if args.trace.no_trace {
-        if let Err(error) = std::fs::remove_dir_all(&recorded.trace) {
-            say(&format!("note: the trace {} could not be removed: {error}", run::shown(&recorded.trace)));
-        }
-    } else {
-        say(&format!("trace kept: syncaudit report {}", run::shown(&recorded.trace)));
+    let shown = run::shown(&recorded.trace);
+    if !args.trace.no_trace {
+        say(&format!("trace kept: syncaudit report {shown}"));
+    } else if !recorded.survivors.is_empty() {
+        // They have their driver in there.
+        say(&format!(
+            "note: the trace {shown} is left to the processes that still run; remove it when they have ended"
+        ));
+    } else if written.is_err() {
+        say(&format!("trace kept, because the report could not be written: syncaudit report {shown}"));
+    } else if let Err(error) = std::fs::remove_dir_all(&recorded.trace) {
+        say(&format!("note: the trace {shown} could not be removed: {error}"));
     }
     let verdict = exit::status(judged.audit.verdict, args.audit.report_only);
     // The program's own failure says more than ours.
@@ -123,6 +151,18 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     }
 }
 
+/// Writes the names of the trace's addresses into it, while the program's files are those that ran.
+fn keep_names(directory: &Path, trace: &mut Trace) {
+    symbols::name_all(trace);
+    let Some(text) = import::names::text(directory, trace) else { return };
+    let path = directory.join(import::names::FILE);
+    if let Err(error) = staged::Staged::open(&path).and_then(|file| file.write(&text)) {
+        say(&format!(
+            "note: the names of functions could not be kept in the trace ({error}): a later report needs the program's files as they are now"
+        ));
+    }
+}
+
 /// The trace of a run. A run that left no log is a trace without processes: it must be reported, not refused.
 fn trace_of(recorded: &run::Recorded) -> Result<Trace, Trouble> {
     let mut trace = match load(std::slice::from_ref(&recorded.trace)) {
@@ -133,6 +173,10 @@ fn trace_of(recorded: &run::Recorded) -> Result<Trace, Trouble> {
     if trace.source.program.is_empty() {
         let emulated = recorded.record.device == "emulated";
         trace.source = Source { program: recorded.record.program.clone(), emulated, ..trace.source };
+    }
+    // What is known of this run says more than what is known of any.
+    if recorded.handshakes.is_empty() {
+        trace.problems.retain(|problem| problem.kind != ProblemKind::TracerNotLoaded);
     }
     trace.problems.extend(recorded.problems.iter().cloned());
     Ok(trace)

@@ -5,7 +5,7 @@
 
 use crate::cli::{ExportArgs, ExportFormat, LooksArgs, ViewArgs};
 use crate::trouble::Trouble;
-use crate::{judge, load, run, say};
+use crate::{closed, judge, load, run, say};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -44,7 +44,7 @@ pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
     let judged = rules.judge(vec![audit::audit(&trace, &options)], &options)?;
     if !is_terminal() {
         say(&format!("{NO_TERMINAL}; here is the report instead"));
-        judge::to_stream(&mut io::stdout().lock(), &report::text(&judged, TextStyle::default()))?;
+        judge::to_stdout(&report::text(&judged, TextStyle::default()))?;
         return Ok(exit::PASS);
     }
     let screen = terminal::screen().map_err(|error| no_terminal(&error))?;
@@ -136,6 +136,9 @@ pub fn export(args: ExportArgs) -> Result<u8, Trouble> {
             "it is not text",
             "name a file with -o FILE",
         ));
+    }
+    if to_stdout && closed::stdout() {
+        return Err(judge::is_closed("stdout"));
     }
     let trace = load(&args.traces)?;
     let judged = rules.judge(vec![audit::audit(&trace, &options)], &options)?;

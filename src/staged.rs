@@ -52,8 +52,15 @@ impl Staged {
     /// # Errors
     /// When the disk is full, or the place was taken away meanwhile; what was there is there still.
     pub fn write(mut self, text: &str) -> io::Result<()> {
-        self.file.write_all(text.as_bytes())?;
-        let Some(beside) = &self.beside else { return self.file.flush() };
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());
+        let Some(beside) = &self.beside else {
+            // A reader of a pipe that went away has seen what it wanted.
+            return written.or_else(|error| match error.kind() {
+                io::ErrorKind::BrokenPipe => Ok(()),
+                _ => Err(error),
+            });
+        };
+        written?;
         self.file.sync_all()?;
         std::fs::rename(beside, &self.target)?;
         self.beside = None;

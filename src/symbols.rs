@@ -1,36 +1,42 @@
 //! Names and lines for native frames, and which frames are the user's own.
 //!
-//! In: stacks of a trace, the executables and shared objects on this machine. Out: [`Frame`]s with inlined functions
-//! expanded, innermost first, without the frames of the driver, the tracer, the C library and the language's runtime.
-//! A module whose build id is not the recorded one gives no names at all: wrong lines are worse than none. Every stack
-//! and every address is looked up once.
+//! In: stacks of a trace with the names that it brings along, the executables and shared objects on this machine. Out: [`Frame`]s with
+//! inlined functions expanded, innermost first, without the frames of the driver, the tracer, the C library and the
+//! language's runtime. Names in the trace go first; a module whose build id is not the recorded one gives none at all: wrong
+//! lines are worse than none. Every stack and every address is looked up once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use object::Object;
 
 use crate::audit::Frame;
-use crate::model::{ModuleId, NativeFrame, Problem, ProblemKind, StackId, Trace};
+use crate::model::{
+    FrameName, FrameNames, ModuleId, NativeFrame, Problem, ProblemKind, StackId, StrId, Trace,
+};
 
 /// Looks up frames of one trace.
 pub struct Symbols<'a> {
     trace: &'a Trace,
     roots: Vec<PathBuf>,
-    modules: HashMap<ModuleId, Rc<ModuleSymbols>>,
+    modules: Modules,
     frames: HashMap<NativeFrame, Rc<[Frame]>>,
     native: HashMap<StackId, Rc<[Frame]>>,
     python: HashMap<StackId, Rc<[Frame]>>,
-    problems: Vec<Problem>,
 }
 
-/// What is known about one module.
-struct ModuleSymbols {
-    /// File name, for reports.
-    name: String,
-    role: Role,
-    loader: Option<addr2line::Loader>,
+/// Looks into the files of a trace's modules, each opened when it is first needed.
+#[derive(Default)]
+struct Modules {
+    opened: HashMap<ModuleId, Result<addr2line::Loader, String>>,
+}
+
+/// A function at an address.
+struct Name {
+    function: String,
+    path: String,
+    line: u32,
 }
 
 /// Whose code a module is.
@@ -55,18 +61,49 @@ impl<'a> Symbols<'a> {
         Self {
             trace,
             roots,
-            modules: HashMap::new(),
+            modules: Modules::default(),
             frames: HashMap::new(),
             native: HashMap::new(),
             python: HashMap::new(),
-            problems: Vec::new(),
         }
     }
 
     /// What went wrong so far, each module once.
     #[must_use]
     pub fn into_problems(self) -> Vec<Problem> {
-        self.problems
+        let mut failed: Vec<(ModuleId, &String)> = self
+            .modules
+            .opened
+            .iter()
+            .filter_map(|(id, opened)| Some((*id, opened.as_ref().err()?)))
+            .collect();
+        failed.sort();
+        failed
+            .into_iter()
+            .map(|(id, why)| {
+                let name = file_name(self.trace, id);
+                Problem::new(ProblemKind::Symbols, format!("{name} has no names and lines here: {why}"))
+            })
+            .collect()
+    }
+
+    /// Why functions of the program on a native stack have no names although there may be some: one clause per module. Empty where all that
+    /// can be known of the stack is known.
+    #[must_use]
+    pub fn missing(&self, id: StackId) -> Vec<String> {
+        let frames = self.trace.native.get(id).iter();
+        let unnamed = frames.filter(|frame| {
+            frame.name == StrId::NONE && !self.trace.names.contains_key(&(frame.module, frame.address))
+        });
+        let modules: BTreeSet<ModuleId> = unnamed.map(|frame| frame.module).collect();
+        modules
+            .into_iter()
+            .filter(|&id| role_of(file_name(self.trace, id)) == Role::Program)
+            .filter_map(|id| {
+                let why = self.modules.opened.get(&id)?.as_ref().err()?;
+                Some(format!("{}: {why}", file_name(self.trace, id)))
+            })
+            .collect()
     }
 
     /// The frames of a native stack, innermost first.
@@ -152,35 +189,25 @@ impl<'a> Symbols<'a> {
         if !named.is_empty() {
             return self.named_frame(frame.module, named).into_iter().collect();
         }
-        let Some(module) = self.module(frame.module) else { return Vec::new() };
-        if module.role == Role::Plumbing {
+        let Some(module) = frame.module.get().and_then(|index| self.trace.modules.get(index)) else {
+            return Vec::new();
+        };
+        let module = self.trace.str(module.path).rsplit('/').next().unwrap_or_default();
+        if role_of(module) == Role::Plumbing {
             return Vec::new();
         }
-        // A return address belongs to the instruction before it.
-        let probe = frame.address.saturating_sub(u64::from(frame.is_return));
-        let mut frames = Vec::new();
-        if let Some(loader) = &module.loader
-            && let Ok(mut inlined) = loader.find_frames(probe)
-        {
-            while let Ok(Some(found)) = inlined.next() {
-                let function = found
-                    .function
-                    .and_then(|name| name.demangle().ok().map(|name| strip_hash(&name).to_owned()));
-                let location = found.location;
-                let path = location.as_ref().and_then(|at| at.file).unwrap_or_default();
-                let line = location.as_ref().and_then(|at| at.line).unwrap_or(0);
-                frames.push(self.native_frame(&module, path, line, function.unwrap_or_default()));
-            }
+        if let Some(names) = self.trace.names.get(&(frame.module, frame.address)) {
+            let text = |id| self.trace.str(id);
+            let frame = |name: &FrameName| {
+                self.native_frame(module, text(name.file), name.line, text(name.function).to_owned())
+            };
+            return names.iter().map(frame).collect();
         }
-        if frames.iter().all(|frame| frame.function.is_empty()) {
-            let symbol =
-                module.loader.as_ref().and_then(|loader| loader.find_symbol(probe)).unwrap_or_default();
-            let function = demangle(symbol);
-            // Debug information without names of functions: the symbol is that of the outermost, not inlined one.
-            let (path, line) = frames.pop().map_or((String::new(), 0), |frame| (frame.path, frame.line));
-            frames.push(self.native_frame(&module, &path, line, function));
-        }
-        frames
+        let names = self.modules.names_at(self.trace, frame);
+        names
+            .into_iter()
+            .map(|name| self.native_frame(module, &name.path, name.line, name.function))
+            .collect()
     }
 
     /// A frame of which the source says the name of the function, and perhaps of the module.
@@ -196,42 +223,16 @@ impl<'a> Symbols<'a> {
         (role != Role::Plumbing).then(|| Frame { function, module, user, ..Frame::default() })
     }
 
-    fn native_frame(&self, module: &ModuleSymbols, path: &str, line: u32, function: String) -> Frame {
-        let user = module.role == Role::Program && is_user_source(path) && is_user_function(&function);
+    fn native_frame(&self, module: &str, path: &str, line: u32, function: String) -> Frame {
+        let user = role_of(module) == Role::Program && is_user_source(path) && is_user_function(&function);
         Frame {
             file: self.shorten(path),
             line,
             function,
-            module: module.name.clone(),
+            module: module.to_owned(),
             path: path.to_owned(),
             user,
         }
-    }
-
-    fn module(&mut self, id: ModuleId) -> Option<Rc<ModuleSymbols>> {
-        let recorded = self.trace.modules.get(id.get()?)?;
-        if let Some(module) = self.modules.get(&id) {
-            return Some(module.clone());
-        }
-        let path = self.trace.str(recorded.path);
-        let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-        let role = role_of(&name);
-        let loader = match role {
-            Role::Plumbing => None,
-            _ => match open(path, &recorded.build_id) {
-                Ok(loader) => Some(loader),
-                Err(why) => {
-                    self.problems.push(Problem::new(
-                        ProblemKind::Symbols,
-                        format!("{name} has no names and lines here: {why}"),
-                    ));
-                    None
-                }
-            },
-        };
-        let module = Rc::new(ModuleSymbols { name, role, loader });
-        self.modules.insert(id, module.clone());
-        Some(module)
     }
 
     /// Relative to the root; else from the crate or the last folder on; never a path of the machine.
@@ -254,6 +255,75 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// Looks up all native addresses of a trace and gives it their names, so that they are those of the files as they are now, whatever becomes of
+/// these. Addresses of which the names can't be had stay without.
+pub fn name_all(trace: &mut Trace) {
+    let mut modules = Modules::default();
+    let mut names: FrameNames = std::mem::take(&mut trace.names);
+    let frames: Vec<NativeFrame> = trace.native.all().to_vec();
+    for frame in frames {
+        let key = (frame.module, frame.address);
+        let known = frame.module == ModuleId::NONE || frame.name != StrId::NONE || names.contains_key(&key);
+        if known || role_of(file_name(trace, frame.module)) == Role::Plumbing {
+            continue;
+        }
+        let found = modules.names_at(trace, frame);
+        if modules.opened.get(&frame.module).is_some_and(Result::is_ok) {
+            let mut intern =
+                |text: &str| if text.is_empty() { StrId::NONE } else { trace.strings.intern(text) };
+            let found = found.into_iter().map(|name| FrameName {
+                function: intern(&name.function),
+                file: intern(&name.path),
+                line: name.line,
+            });
+            names.insert(key, found.collect());
+        }
+    }
+    trace.names = names;
+}
+
+fn file_name(trace: &Trace, id: ModuleId) -> &str {
+    let path = id.get().and_then(|index| trace.modules.get(index)).map(|module| trace.str(module.path));
+    path.map_or("", |path| path.rsplit('/').next().unwrap_or(path))
+}
+
+impl Modules {
+    /// What the module's file says of an address, what was inlined first; one function without a name where it says nothing.
+    fn names_at(&mut self, trace: &Trace, frame: NativeFrame) -> Vec<Name> {
+        let Some(recorded) = frame.module.get().and_then(|index| trace.modules.get(index)) else {
+            return Vec::new();
+        };
+        let opened = self
+            .opened
+            .entry(frame.module)
+            .or_insert_with(|| open(trace.str(recorded.path), &recorded.build_id));
+        let loader = opened.as_ref().ok();
+        // A return address belongs to the instruction before it.
+        let probe = frame.address.saturating_sub(u64::from(frame.is_return));
+        let mut names = Vec::new();
+        if let Some(mut inlined) = loader.and_then(|loader| loader.find_frames(probe).ok()) {
+            while let Ok(Some(found)) = inlined.next() {
+                let function = found
+                    .function
+                    .and_then(|name| name.demangle().ok().map(|name| strip_hash(&name).to_owned()));
+                let location = found.location.as_ref();
+                names.push(Name {
+                    function: function.unwrap_or_default(),
+                    path: location.and_then(|at| at.file).unwrap_or_default().to_owned(),
+                    line: location.and_then(|at| at.line).unwrap_or(0),
+                });
+            }
+        }
+        if names.iter().all(|name| name.function.is_empty()) {
+            let symbol = loader.and_then(|loader| loader.find_symbol(probe)).unwrap_or_default();
+            // Debug information without names of functions: the symbol is that of the outermost, not inlined one.
+            let (path, line) = names.pop().map_or((String::new(), 0), |name| (name.path, name.line));
+            names.push(Name { function: demangle(symbol), path, line });
+        }
+        names
+    }
+}
+
 /// Opens a module if it is still the one that was recorded.
 fn open(path: &str, build_id: &[u8]) -> Result<addr2line::Loader, String> {
     let file =
@@ -264,14 +334,19 @@ fn open(path: &str, build_id: &[u8]) -> Result<addr2line::Loader, String> {
     if !build_id.is_empty() {
         let found = build_id_of(&file)?;
         if found.as_deref() != Some(build_id) {
-            return Err(
-                "the file was changed since the trace was recorded (its build id differs); record again, or \
-                        restore the file"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "the file was changed since the trace was recorded (its build id is {}, that of the trace {}); record again, or \
+                 restore the file",
+                found.map_or_else(|| "none".to_owned(), |found| hex(&found)),
+                hex(build_id)
+            ));
         }
     }
     addr2line::Loader::new(path).map_err(|error| format!("it can't be read ({error})"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn build_id_of(file: &std::fs::File) -> Result<Option<Vec<u8>>, String> {
@@ -454,7 +529,7 @@ mod tests {
     fn a_module_that_changed_since_gives_no_names_and_says_why() {
         let (frames, problems) = frame_of(Some(vec![1, 2, 3]));
         assert!(frames.iter().all(|frame| frame.function.is_empty() && frame.line == 0), "{frames:?}");
-        assert!(problems[0].text.contains("build id differs"), "{problems:?}");
+        assert!(problems[0].text.contains("that of the trace 010203"), "{problems:?}");
     }
 
     #[test]

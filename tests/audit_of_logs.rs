@@ -15,6 +15,7 @@ use syncaudit_eventlog::{
 
 const D2H: Api = Api { domain: ApiDomain::Driver, cbid: 276 };
 const H2D: Api = Api { domain: ApiDomain::Driver, cbid: 277 };
+const COPY: Api = Api { domain: ApiDomain::Runtime, cbid: 41 };
 const STREAM_SYNC: Api = Api { domain: ApiDomain::Driver, cbid: 279 };
 const FREE: Api = Api { domain: ApiDomain::Driver, cbid: 245 };
 const QUERY: Api = Api { domain: ApiDomain::Driver, cbid: 120 };
@@ -35,6 +36,7 @@ impl<'w> Program<'w> {
         for (api, name) in [
             (D2H, "cuMemcpyDtoHAsync_v2"),
             (H2D, "cuMemcpyHtoDAsync_v2"),
+            (COPY, "cudaMemcpyAsync"),
             (STREAM_SYNC, "cuStreamSynchronize"),
             (FREE, "cuMemFree_v2"),
             (QUERY, "cuEventQuery"),
@@ -283,35 +285,101 @@ fn a_program_killed_inside_of_a_call_is_reported_there() {
     assert_eq!(audit.verdict, Verdict::Fail, "the last step is over the budget already");
     assert!(audit.reasons.iter().any(|r| r.contains("inside cuStreamSynchronize")), "{:?}", audit.reasons);
     assert!(audit.sites[0].killed_here);
-    assert!(audit.problems.iter().any(|p| p.kind == ProblemKind::NotSealed));
+    assert!(audit.problems.iter().any(|p| p.kind == ProblemKind::EndedEarly));
+    assert_eq!(
+        audit.reasons[0],
+        "1 of 1 step that did not end waits for the device more often than allowed, up to 1 time in one step, at 1 place \
+         (budget: 0)"
+    );
+    assert!(audit.reasons[1].contains("did not close its log"), "{:?}", audit.reasons);
 }
 
 #[test]
-fn a_read_cut_short_by_a_kill_is_at_the_place_of_the_whole_ones() {
-    let directory = tempfile::tempdir().unwrap();
-    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
-    let mut program = Program::start(&writer);
-    for step in 0..5u64 {
-        program.push("step", Payload::U64(step));
-        if step < 4 {
-            program.read(3);
-            program.pop();
-        }
+fn a_read_cut_short_by_a_kill_is_at_the_place_of_the_whole_ones_and_what_they_are() {
+    // Of the second the direction is known from its record only, which a call that never returned does not have.
+    for (copy, whole) in [(D2H, "scalar-read"), (COPY, "scalar-read")] {
+        let directory = tempfile::tempdir().unwrap();
+        let run = |killed: bool| {
+            let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+            let mut program = Program::start(&writer);
+            for step in 0..5u64 {
+                program.push("step", Payload::U64(step));
+                if step < 4 {
+                    let correlation = program.call(copy, 3, 4, 0);
+                    program.memcpy(correlation, 2, 3, 2, 4);
+                    program.call(STREAM_SYNC, 3, 0, 0);
+                    program.pop();
+                }
+            }
+            if killed {
+                let enter_ns = program.tick();
+                program.log.write(&Record::CallEnter(CallEnter {
+                    enter_ns,
+                    api: copy,
+                    correlation: 99,
+                    stack: StackId::NONE,
+                    py_stack: Default::default(),
+                }));
+            }
+            let path = writer.path().to_owned();
+            drop(program);
+            std::mem::forget(writer);
+            audit(&path)
+        };
+        let (killed, ended) = (run(true), run(false));
+        let [site] = &killed.sites[..] else { panic!("{:?}", killed.sites) };
+        assert_eq!((site.waits, site.calls, site.killed_here), (5, 9, true));
+        assert_eq!((site.rule, &site.fingerprint), (whole, &ended.sites[0].fingerprint));
+        assert_eq!(
+            killed.reasons[0],
+            "2 of 2 ordinary steps and 1 of 1 step that did not end wait for the device more often than allowed, up to 1 time \
+             in one step, at 1 place (budget: 0)"
+        );
     }
-    let enter_ns = program.tick();
-    program.log.write(&Record::CallEnter(CallEnter {
-        enter_ns,
-        api: D2H,
-        correlation: 99,
-        stack: StackId::NONE,
-        py_stack: Default::default(),
-    }));
-    let path = writer.path().to_owned();
-    drop(program);
-    std::mem::forget(writer);
-    let audit = audit(&path);
-    assert_eq!(audit.sites.len(), 1, "{:?}", audit.sites);
-    assert_eq!((audit.sites[0].waits, audit.sites[0].calls, audit.sites[0].killed_here), (5, 9, true));
+}
+
+#[test]
+fn a_log_that_is_given_twice_is_counted_once_and_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = log(directory.path(), legacy);
+    log(directory.path(), legacy);
+    let waits = |paths: &[&Path]| {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| path.to_path_buf()).collect();
+        let audit = audit_path(&paths, &AuditOptions::default()).unwrap();
+        let twice = audit.problems.iter().filter(|problem| problem.text.contains("was given twice")).count();
+        (audit.totals.waits, twice)
+    };
+    let (one, _) = waits(&[&first]);
+    assert!(one > 0);
+    assert_eq!(waits(&[&first, &first]), (one, 1));
+    assert_eq!(waits(&[directory.path()]), (2 * one, 0));
+    assert_eq!(waits(&[&first, directory.path()]), (2 * one, 1));
+    assert_eq!(waits(&[directory.path(), directory.path()]), (2 * one, 2));
+    let copy = directory.path().join("copy.salog");
+    std::fs::copy(&first, &copy).unwrap();
+    assert_eq!(waits(&[&first, &copy]), (one, 1));
+}
+
+#[test]
+fn a_counter_that_can_not_be_is_no_number_to_print() {
+    let directory = tempfile::tempdir().unwrap();
+    for (count, said) in
+        [(1, "1 event lost or cut"), (2, "2 events lost or cut"), (u64::MAX - 1, "how many is not known")]
+    {
+        let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+        let mut program = Program::start(&writer);
+        legacy(&mut program);
+        writer.count_loss(LossReason::CuptiDropped, count);
+        writer.count_loss(LossReason::DiskFull, count);
+        program.log.end(EndReason::Exit, 0);
+        let audit = audit(writer.path());
+        assert!(
+            audit.dropped_records > 0 && audit.problems.iter().any(|p| p.text.contains(said)),
+            "{:?}",
+            audit.problems
+        );
+        assert!(!audit.problems.iter().any(|p| p.text.contains("18446744")), "{:?}", audit.problems);
+    }
 }
 
 #[test]
@@ -346,7 +414,8 @@ fn losses_notes_and_missing_logs_never_pass() {
     std::fs::write(empty.path().join("run.json"), r#"{"program": ["true"]}"#).unwrap();
     let nothing = audit(empty.path());
     assert_eq!(nothing.verdict, Verdict::Inconclusive);
-    assert!(nothing.reasons[0].contains("never loaded"), "{:?}", nothing.reasons);
+    let [_, why] = &nothing.reasons[..] else { panic!("{:?}", nothing.reasons) };
+    assert!(why.contains("no process left an event log"), "{why}");
 
     let foreign = tempfile::tempdir().unwrap();
     let error = audit_path(&[foreign.path().to_owned()], &AuditOptions::default()).unwrap_err();

@@ -570,7 +570,7 @@ fn ranges_of_every_kind_are_read() {
         trace.problems.iter().any(|problem| problem.kind == ProblemKind::CuptiMissing),
         "no calls is no pass"
     );
-    assert!(trace.problems.iter().any(|problem| problem.text.contains("1 NVTX events of unknown kinds")));
+    assert!(trace.problems.iter().any(|problem| problem.text.contains("1 NVTX event of unknown kinds")));
 }
 
 #[test]
@@ -639,11 +639,7 @@ fn a_full_launch_queue_and_what_nsys_says_itself_are_taken_over() {
     maker.connection.execute_batch(&format!("DELETE FROM {RUNTIME} WHERE correlationId = 22")).unwrap();
     let audit = maker.save().audit();
     assert!(has_problem(&audit, ProblemKind::LostRecords, "Not all CUDA events"), "{:?}", audit.problems);
-    assert!(
-        has_problem(&audit, ProblemKind::LostRecords, "1 calls have device work"),
-        "{:?}",
-        audit.problems
-    );
+    assert!(has_problem(&audit, ProblemKind::LostRecords, "1 call with device work"), "{:?}", audit.problems);
     assert!(audit.problems.iter().any(|problem| problem.kind.hides_waits()));
 }
 
@@ -734,12 +730,12 @@ fn impossible_values_are_counted_and_cost_no_other_row() {
     assert_eq!((audit.totals.waits, audit.totals.recorded_calls), (6, 22));
     for (kind, words) in [
         (ProblemKind::LostRecords, "3 rows without a start or a thread"),
-        (ProblemKind::LostRecords, "1 rows that end before time zero"),
-        (ProblemKind::LostRecords, "1 calls are of functions whose names are not in the database"),
-        (ProblemKind::ClockUnreliable, "1 rows without an end"),
-        (ProblemKind::ClockUnreliable, "1 pieces of device work ended before they began"),
-        (ProblemKind::ClockUnreliable, "1 events ended before they began"),
-        (ProblemKind::Corrupt, "1 values have a type"),
+        (ProblemKind::LostRecords, "1 row with an end before time zero"),
+        (ProblemKind::LostRecords, "1 call of functions whose names are not in the database"),
+        (ProblemKind::ClockUnreliable, "1 row without an end"),
+        (ProblemKind::ClockUnreliable, "1 piece of device work with an end before"),
+        (ProblemKind::ClockUnreliable, "1 event with an end before the beginning"),
+        (ProblemKind::Corrupt, "1 value of a type"),
     ] {
         assert!(has_problem(&audit, kind, words), "{words}: {:#?}", audit.problems);
     }

@@ -21,7 +21,8 @@ struct Copies {
 pub(super) fn name(trace: &Trace, waits: &[Wait], sites: &mut [Site]) {
     let framework = works_with_framework(trace, sites);
     let mut copies: Vec<Option<Copies>> = vec![None; sites.len()];
-    for wait in waits {
+    // A call that never returned did not say what it copied: the others of its site speak for it.
+    for wait in waits.iter().filter(|wait| !(wait.unfinished && wait.bytes == 0)) {
         let Some(known) = copies.get_mut(wait.site as usize) else { continue };
         let call = first_call(trace, wait);
         let (from, to) = call.map_or((MemoryKind::Unknown, MemoryKind::Unknown), |call| (call.from, call.to));
@@ -38,7 +39,9 @@ pub(super) fn name(trace: &Trace, waits: &[Wait], sites: &mut [Site]) {
     }
     for (site, copies) in sites.iter_mut().zip(copies) {
         site.framework = framework;
-        let Some(Copies { least_bytes, most_bytes, from, to }) = copies else { continue };
+        let unknown =
+            Copies { least_bytes: 0, most_bytes: 0, from: MemoryKind::Unknown, to: MemoryKind::Unknown };
+        let Copies { least_bytes, most_bytes, from, to } = copies.unwrap_or(unknown);
         site.rule = rules::of(&Facts { site, least_bytes, most_bytes, from, to }).id;
     }
 }

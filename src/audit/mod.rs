@@ -20,7 +20,7 @@ pub(crate) use options::stem;
 pub use options::{AuditOptions, LogEvery, Pattern, PatternError, StepRules};
 pub use ranks::{RankRow, Share};
 pub use sites::{Frame, Site, SiteStatus};
-pub(crate) use sites::{canonical, fingerprint};
+pub(crate) use sites::{canonical, fingerprint, fnv1a};
 pub use steps::{Step, StepKind, StepSource};
 pub(crate) use verdict::plural;
 pub use verdict::{Doubt, Verdict};
@@ -161,6 +161,28 @@ impl Audit {
         }
         verdict::conclude(self);
         Judgement { over, moved_to }
+    }
+
+    /// Why its places can't be compared with those of a baseline, an allow-list or another run: functions of the program have no names, so that
+    /// fingerprints are those of no place. Empty where they can.
+    #[must_use]
+    pub fn incomparable(&self) -> Vec<Doubt> {
+        let judged = |site: &&Site| site.ordinary_waits + site.unfinished_waits > 0;
+        let why: BTreeSet<&String> =
+            self.sites.iter().filter(judged).flat_map(|site| &site.unnamed).collect();
+        let next = "record again with the program as it is now, or put the files back that ran: a trace of 'syncaudit run' keeps its \
+                    names once the run has ended";
+        let doubt = |why: &String| Doubt {
+            reason: format!("waits can't be told apart by their functions, whose names are missing: {why}"),
+            next: Some(next.to_owned()),
+            of_part: false,
+        };
+        // A source that brings names itself has no others to lose.
+        if self.source.kind == crate::model::SourceKind::Live {
+            why.into_iter().map(doubt).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Checks that every wait is in exactly one row of each table and that the totals are the sums of the rows.

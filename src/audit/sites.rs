@@ -5,6 +5,7 @@
 //! of that, so the fingerprint survives moved lines and other machines. Two waits that differ only in lines (or, without
 //! lines, in addresses) are two sites with an ordinal each, counted in the order of their lines.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHashMap as HashMap;
@@ -84,6 +85,9 @@ pub struct Site {
     pub python: Vec<Frame>,
     /// Innermost first, inlined frames included.
     pub native: Vec<Frame>,
+    /// Why functions of the program here have no names, one clause per module: without them the fingerprint is that of no place. Empty where all
+    /// is known.
+    pub unnamed: Vec<String>,
     /// The user's functions as fingerprints use them, innermost first, repeats of a recursion once.
     pub functions: Vec<String>,
     /// Index into `native` of the frame that tells this place from others: a program's own layers around the driver are the
@@ -150,6 +154,8 @@ struct RawSite {
     last: ApiId,
     native: StackId,
     python: StackId,
+    /// Where its first call comes from.
+    begins: (StackId, StackId),
     by_recorder: bool,
     /// The trace ended inside of its first call.
     cut_short: bool,
@@ -193,8 +199,9 @@ pub(super) fn group(
         }
         let next = drafts.len();
         let index = *known.entry((draft.canonical(), draft.detail.clone())).or_insert(next);
-        if index == next {
-            drafts.push(draft);
+        match drafts.get_mut(index) {
+            Some(known) => known.begins.extend(draft.begins),
+            None => drafts.push(draft),
         }
         draft_of_raw[raw_index] = index;
     }
@@ -330,11 +337,17 @@ struct Draft {
     call_site: Option<Frame>,
     python: Vec<Frame>,
     native: Vec<Frame>,
+    unnamed: Vec<String>,
     /// The user's functions, innermost first, repeats of a recursion once.
     functions: Vec<String>,
     detail: Detail,
+    /// Where its first call was seen to come from.
+    begins: BTreeSet<Beginning>,
     by_recorder: bool,
 }
+
+/// The user's functions and the lines of a call.
+type Beginning = (Vec<String>, Detail);
 
 /// What tells two waits of the same functions apart, in the order in which they are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -346,15 +359,14 @@ enum Detail {
 }
 
 impl Draft {
-    /// Whether this is the first call of what `whole` is both calls of: a program killed inside of a copy never came to the
-    /// synchronise.
+    /// Whether this, a call that never returned, is the beginning of `whole`: a program killed inside of a copy never came to the synchronise,
+    /// and such a call may not tell in which direction it copied.
     fn is_begun(&self, whole: &Self) -> bool {
-        whole.api_bases.len() == 2
-            && self.api_bases.first() == whole.api_bases.first()
-            && (self.kind, &self.op, &self.range) == (whole.kind, &whole.op, &whole.range)
-            && self.call_site == whole.call_site
-            && agree(&self.python, &whole.python)
-            && agree(&self.native, &whole.native)
+        self.api_bases.first() == whole.api_bases.first()
+            && (&self.op, &self.range, &self.call_site) == (&whole.op, &whole.range, &whole.call_site)
+            && (self.kind == whole.kind || self.kind == WaitKind::Unclassified)
+            && self.by_recorder == whole.by_recorder
+            && self.begins.iter().any(|begin| whole.begins.contains(begin))
     }
 
     /// The text that is hashed. Changing it changes every baseline there is: only with a new version in front.
@@ -384,13 +396,15 @@ pub(crate) fn canonical(
     )
 }
 
+/// FNV-1a of 64 bits.
+pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// The fingerprint of a canonical text and an ordinal: FNV-1a of 64 bits, then mixed.
 pub(crate) fn fingerprint(canonical: &str, ordinal: u32) -> String {
     let suffix = if ordinal == 0 { String::new() } else { format!("\u{1e}{ordinal}") };
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in canonical.bytes().chain(suffix.bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
+    let mut hash = fnv1a(canonical.bytes().chain(suffix.bytes()));
     hash ^= hash >> 32;
     hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^= hash >> 29;
@@ -428,6 +442,7 @@ fn number(drafts: Vec<Draft>) -> Vec<Site> {
             call_site: draft.call_site,
             python: draft.python,
             native: draft.native,
+            unnamed: draft.unnamed,
             functions: draft.functions,
             own_frame: 0,
             thread: String::new(),
@@ -504,6 +519,7 @@ impl<'a> RawSites<'a> {
             last: api(last),
             native: stack(|call| call.native),
             python: stack(|call| call.python),
+            begins: first.map_or((StackId::NONE, StackId::NONE), |call| (call.native, call.python)),
             by_recorder: wait.by_recorder,
             cut_short: wait.unfinished && wait.calls.count() == 1,
             context,
@@ -563,6 +579,10 @@ impl<'a> RawSites<'a> {
         clean
     }
 
+    fn addresses(&self, stack: StackId) -> Vec<u64> {
+        self.trace.native.get(stack).iter().map(|frame| frame.address).collect()
+    }
+
     fn describe(&self, site: &RawSite, symbols: &mut Symbols<'_>) -> Draft {
         let context = &self.contexts[site.context];
         let texts = |ids: &[StrId]| ids.iter().map(|&id| self.names.get(id).to_owned()).collect::<Vec<_>>();
@@ -574,11 +594,22 @@ impl<'a> RawSites<'a> {
             python = context.python.iter().map(|&name| python_span(self.trace.str(name), symbols)).collect();
         }
         let native = symbols.native(site.native).to_vec();
-        let user: Vec<&Frame> = if python.iter().any(|frame| frame.user) {
-            python.iter().filter(|frame| frame.user).collect()
-        } else {
-            native.iter().filter(|frame| frame.user).collect()
+        let by_python = python.iter().any(|frame| frame.user);
+        let begin = {
+            let (native, python) = (symbols.native(site.begins.0), symbols.python(site.begins.1));
+            let frames = if python.iter().any(|frame| frame.user) { python } else { native };
+            let user = || frames.iter().filter(|frame| frame.user);
+            let functions = user().map(|frame| frame.function.clone()).collect();
+            let detail = if user().any(|frame| frame.line > 0) {
+                Detail::Lines(user().map(|frame| frame.line).collect())
+            } else {
+                Detail::Addresses(self.addresses(site.begins.0))
+            };
+            (functions, detail)
         };
+        let unnamed = if by_python { Vec::new() } else { symbols.missing(site.native) };
+        let frames = if by_python { &python } else { &native };
+        let user: Vec<&Frame> = frames.iter().filter(|frame| frame.user).collect();
         let call_site = call_site(self.trace.str(context.call_site))
             .map(|(function, file, line)| symbols.written_place(file, line, function));
         let mut functions: Vec<String> =
@@ -587,7 +618,7 @@ impl<'a> RawSites<'a> {
         let detail = if user.iter().copied().chain(&call_site).any(|frame| frame.line > 0) {
             Detail::Lines(call_site.iter().chain(user.iter().copied()).map(|frame| frame.line).collect())
         } else {
-            Detail::Addresses(self.trace.native.get(site.native).iter().map(|frame| frame.address).collect())
+            Detail::Addresses(self.addresses(site.native))
         };
         let apis: Vec<&crate::model::Api> = [site.first, site.last]
             .into_iter()
@@ -604,8 +635,10 @@ impl<'a> RawSites<'a> {
             call_site,
             python,
             native,
+            unnamed,
             functions,
             detail,
+            begins: BTreeSet::from([begin]),
             by_recorder: site.by_recorder,
         }
     }

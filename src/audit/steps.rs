@@ -154,9 +154,9 @@ fn said_to_be_inferred(trace: &Trace, process: &Process, inferred: &inferred::In
     Problem::new(
         ProblemKind::Note,
         format!(
-            "no range is marked as a step: {} steps{of} were inferred from {}. Name the range of one step with --steps to be \
+            "no range is marked as a step: {}{of} inferred from {}. Name the range of one step with --steps to be \
              certain",
-            inferred.steps.len(),
+            super::plural(inferred.steps.len() as u64, "step", "steps"),
             inferred.by
         ),
     )

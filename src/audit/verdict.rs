@@ -58,8 +58,7 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
     let dropped_records = problems
         .iter()
         .filter(|problem| problem.kind == ProblemKind::LostRecords)
-        .map(|problem| problem.count)
-        .sum();
+        .fold(0u64, |sum, problem| sum.saturating_add(problem.count));
     let processes = process_rows(trace, &steps, &waits);
     let ranks = ranks::rows(&processes, &steps, &waits, trace.times_meaningful());
     let mut doubts = doubts(trace, options, &step_counts, &problems);
@@ -97,6 +96,8 @@ pub(super) fn conclude(audit: &mut Audit) {
     } else {
         (Verdict::Inconclusive, Vec::new())
     };
+    let early = audit.problems.iter().filter(|problem| problem.kind == ProblemKind::EndedEarly);
+    reasons.extend(early.map(|problem| problem.text.clone()));
     reasons.extend(audit.cut_short.clone());
     reasons.extend(audit.doubts.iter().map(|doubt| doubt.reason.clone()));
     if over && incomplete {
@@ -215,12 +216,17 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
         !process.device_ops.is_empty() || process.threads.iter().any(|thread| !thread.calls.is_empty())
     });
     if trace.processes.is_empty() {
-        doubt(
-            "the trace holds no process".to_owned(),
-            Some(
-                "record one with 'syncaudit run -- PROGRAM'; 'syncaudit doctor' says what works on this machine",
-            ),
-        );
+        let next = "trace a program that uses the device with 'syncaudit run -- PROGRAM'; 'syncaudit doctor' says what works on this \
+                    machine";
+        // Where the reason is known, that nothing is there is no second one.
+        match doubts.last_mut() {
+            Some(known) => known.next = Some(next.to_owned()),
+            None => doubts.push(Doubt {
+                reason: "the trace holds no process".to_owned(),
+                next: Some(next.to_owned()),
+                of_part: false,
+            }),
+        }
     } else if !cuda_seen {
         doubt(
             format!(
@@ -236,10 +242,13 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
         let pattern = options.steps.pattern.clone().unwrap_or_else(super::Pattern::default_steps);
         doubt(
             format!("no step was found: {}", ranges_seen(trace, &pattern.to_string())),
-            Some(
-                "name the range of one step with --steps, or put an NVTX range called 'step' around the body of the \
-                 training loop",
-            ),
+            Some(if has_ranges(trace) {
+                "name the range of one step with --steps, or put an NVTX range called 'step' around the body of the training loop; \
+                 --report-only lists the waits without judging them"
+            } else {
+                "put an NVTX range called 'step' around the body of the training loop; until then --report-only lists the waits without \
+                 judging them"
+            }),
         );
     } else if counts.ordinary == 0 {
         doubt(
@@ -254,6 +263,17 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
         );
     }
     doubts
+}
+
+fn has_ranges(trace: &Trace) -> bool {
+    trace.processes.iter().any(|process| {
+        !process.free_ranges.is_empty()
+            || process
+                .threads
+                .iter()
+                .flat_map(|thread| &thread.spans)
+                .any(|span| span.kind == SpanKind::Range)
+    })
 }
 
 /// Which ranges there were, for a user whose pattern matched none.
@@ -331,21 +351,27 @@ fn why_fail(audit: &Audit) -> String {
     let over: Vec<&Step> = audit.steps.iter().filter(|step| step.over_budget).collect();
     let most = over.iter().map(|step| step.waits).max().unwrap_or(0);
     let places = audit.sites.iter().filter(|site| site.status == SiteStatus::OverBudget).count() as u64;
-    let on_log = over.iter().filter(|step| step.kind == StepKind::Log).count();
     let counts = &audit.step_counts;
-    let judged = counts.ordinary + over.iter().filter(|step| step.kind == StepKind::Unfinished).count();
-    let steps = plural(judged as u64, "ordinary step", "ordinary steps");
-    let steps = match (over.len() - on_log, on_log) {
-        (ordinary, 0) => format!("{ordinary} of {steps}"),
-        (0, log) => format!("{log} of {}", plural(counts.log as u64, "log step", "log steps")),
-        (ordinary, log) => format!("{ordinary} of {steps} and {log} log steps"),
+    let of = |kind: StepKind, all: usize, one: &str, many: &str| {
+        let over = over.iter().filter(|step| step.kind == kind).count();
+        (over > 0).then(|| format!("{over} of {}", plural(all as u64, one, many)))
     };
+    let parts: Vec<String> = [
+        of(StepKind::Ordinary, counts.ordinary, "ordinary step", "ordinary steps"),
+        of(StepKind::Unfinished, counts.unfinished, "step that did not end", "steps that did not end"),
+        of(StepKind::Log, counts.log, "log step", "log steps"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let steps = parts.join(" and ");
+    let wait = if over.len() == 1 { "waits" } else { "wait" };
     let allowed = match (audit.budget.total, audit.budget.per_kind.len() + audit.budget.per_range.len()) {
         (total, 0) => format!("budget: {total}"),
         (total, _) => format!("budget: {total}, and allowances of their own for kinds or ranges"),
     };
     format!(
-        "{steps} wait for the device more often than allowed, up to {} in one step, at {} ({allowed})",
+        "{steps} {wait} for the device more often than allowed, up to {} in one step, at {} ({allowed})",
         plural(most, "time", "times"),
         plural(places, "place", "places"),
     )

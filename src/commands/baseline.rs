@@ -39,7 +39,8 @@ pub fn baseline(args: &BaselineArgs) -> Result<u8, Trouble> {
     };
     let trace = std::slice::from_ref(&args.trace);
     let options = settings.options(&args.audit, judge::recorded_steps(trace).as_ref());
-    let audit = audit::audit(&load(trace)?, &options);
+    let mut audit = audit::audit(&load(trace)?, &options);
+    audit.doubts.extend(audit.incomparable());
     if !audit.doubts.is_empty() {
         let doubts: Vec<&str> = audit.doubts.iter().map(|doubt| doubt.reason.as_str()).collect();
         let todo = audit.doubts.iter().find_map(|doubt| doubt.next.clone());

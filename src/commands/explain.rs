@@ -2,16 +2,13 @@
 
 use crate::cli::{ExplainArgs, Format, Sink};
 use crate::judge::{self, Outputs};
-use crate::run::trace_dir;
+use crate::run::{record, trace_dir};
 use crate::trouble::Trouble;
 use crate::{load, say};
 use std::path::{Path, PathBuf};
 use syncaudit::gate::Code;
 use syncaudit::report::{self, TextStyle};
 use syncaudit::{audit, exit, rules};
-
-/// Shorter parts of a fingerprint are too likely to be words.
-const LEAST_DIGITS: usize = 4;
 
 pub fn explain(args: &ExplainArgs) -> Result<u8, Trouble> {
     let Some(word) = args.word.as_deref() else {
@@ -24,7 +21,7 @@ pub fn explain(args: &ExplainArgs) -> Result<u8, Trouble> {
         return print(|_| format!("{}: {}\n\n{}\n", code.id(), code.title(), code.description()));
     }
     if is_fingerprint(word) {
-        return place(args, word);
+        return place(args, &word.to_ascii_lowercase());
     }
     let help = match closest(word) {
         Some(known) => format!("did you mean `{known}`? `syncaudit explain` alone lists all words"),
@@ -38,9 +35,7 @@ pub fn explain(args: &ExplainArgs) -> Result<u8, Trouble> {
 }
 
 fn is_fingerprint(word: &str) -> bool {
-    word.len() >= LEAST_DIGITS
-        && word.len() <= 16
-        && word.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    (1..=16).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// The known word that is closest, of rules, kinds and codes.
@@ -120,7 +115,8 @@ fn place(args: &ExplainArgs, word: &str) -> Result<u8, Trouble> {
 fn latest() -> Option<PathBuf> {
     let entries = std::fs::read_dir(Path::new(trace_dir::DEFAULT_PARENT)).ok()?;
     let traces = entries.flatten().filter_map(|entry| {
-        let made = entry.metadata().ok()?.modified().ok()?;
+        // Beside the traces lie a `.gitignore` and whatever else was put there.
+        let made = std::fs::metadata(entry.path().join(record::FILE)).ok()?.modified().ok()?;
         Some((made, entry.path()))
     });
     traces.max().map(|(_, path)| path)
@@ -137,8 +133,12 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_told_from_a_word() {
-        assert!(is_fingerprint("140073c79f76b8ca") && is_fingerprint("1400"));
-        assert!(!is_fingerprint("140") && !is_fingerprint("polling") && !is_fingerprint("140073c79f76b8ca0"));
+        for id in ["140073c79f76b8ca", "1400", "1", "AB"] {
+            assert!(is_fingerprint(id), "{id}");
+        }
+        for word in ["", "polling", "140073c79f76b8ca0"] {
+            assert!(!is_fingerprint(word), "{word}");
+        }
     }
 
     #[test]

@@ -27,7 +27,11 @@ pub fn init(args: &InitArgs) -> Result<u8, Trouble> {
     };
     write_whole(&args.output, &text)?;
     if args.output.as_os_str() != "-" {
-        say(&format!("{} was written; next: syncaudit baseline TRACE", args.output.display()));
+        let next = match &args.trace {
+            Some(trace) => format!("syncaudit baseline {}", trace.display()),
+            None => "syncaudit run -- PROGRAM, which says where its trace is".to_owned(),
+        };
+        say(&format!("{} was written; next: {next}", args.output.display()));
     }
     Ok(exit::PASS)
 }

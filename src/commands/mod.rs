@@ -19,7 +19,7 @@ use std::path::Path;
 /// Puts a text in the place of a file; `-` is stdout.
 fn write_whole(path: &Path, text: &str) -> Result<(), Trouble> {
     if path.as_os_str() == "-" {
-        return crate::judge::to_stream(&mut std::io::stdout().lock(), text);
+        return crate::judge::to_stdout(text);
     }
     Staged::open(path).and_then(|file| file.write(text)).map_err(|error| {
         Trouble::new(

@@ -126,6 +126,12 @@ fn budget(section: &DeTable<'_>, options: &mut AuditOptions) -> Result<(), Fault
         } else if key.get_ref() == "waits-per-step" {
             options.budget.total = count(key, value)?;
         } else if !allowance(key, value, &mut options.budget)? {
+            if let Some(kind) = WaitKind::from_id(key.get_ref()) {
+                return Err((
+                    key.span(),
+                    format!("'{0}' is a kind of wait: kinds stand under [budget.kinds]", kind.id()),
+                ));
+            }
             return Err(unknown(key, "in [budget]", BUDGET));
         }
     }

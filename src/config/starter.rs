@@ -70,8 +70,8 @@ fn steps(out: &mut String, seen: Option<(&Audit, &AuditOptions)>) {
     let counts = &audit.step_counts;
     let _ = writeln!(
         out,
-        "# This trace has {} steps, found by {}: {} warm-up, {} log, {} ordinary, {} unfinished.",
-        counts.total,
+        "# This trace has {}, found by {}: {} warm-up, {} log, {} ordinary, {} unfinished.",
+        crate::audit::plural(counts.total as u64, "step", "steps"),
         counts.source.id(),
         counts.warmup,
         counts.log,

@@ -151,15 +151,44 @@ pub(crate) fn unknown(key: &Key<'_>, place: &str, known: &[&str]) -> Fault {
     (key.span(), format!("'{found}' is not known {place}; {}", advice(found, known)))
 }
 
-/// The closest known word, else all of them.
+/// What people write for words of the file, where spelling alone does not lead from one to the other.
+const OTHER_WORDS: [(&str, &str); 17] = [
+    ("id", "fingerprint"),
+    ("hash", "fingerprint"),
+    ("name", "function"),
+    ("operator", "op"),
+    ("why", "reason"),
+    ("because", "reason"),
+    ("until", "expires"),
+    ("limit", "max-per-step"),
+    ("most", "max-per-step"),
+    ("d2h", "device-to-host-read"),
+    ("dtoh", "device-to-host-read"),
+    ("item", "device-to-host-read"),
+    ("h2d", "host-to-device-write"),
+    ("htod", "host-to-device-write"),
+    ("malloc", "memory-management"),
+    ("free", "memory-management"),
+    ("synchronize", "device-sync"),
+];
+
+/// The known word that is meant, or those that may be, else all of them.
 pub(crate) fn advice(found: &str, known: &[&str]) -> String {
+    let found = found.to_lowercase().replace('_', "-");
+    let meant =
+        OTHER_WORDS.iter().find(|(word, meant)| *word == found && known.contains(meant)).map(|pair| pair.1);
+    // Part of some of them: `sync` may be three kinds.
+    let parts: Vec<&str> =
+        known.iter().copied().filter(|word| found.len() >= 3 && word.contains(&found)).collect();
     let closest = known
         .iter()
-        .map(|word| (strsim::damerau_levenshtein(found, word), word))
+        .map(|word| (strsim::damerau_levenshtein(&found, word), *word))
         .filter(|(distance, word)| *distance <= word.len().div_ceil(2))
-        .min();
-    match closest {
-        Some((_, word)) => format!("did you mean '{word}'?"),
-        None => format!("known are: {}", known.join(", ")),
+        .min()
+        .map(|pair| pair.1);
+    match (meant, &parts[..], closest) {
+        (Some(word), ..) | (None, &[word], _) | (None, [], Some(word)) => format!("did you mean '{word}'?"),
+        (None, [], None) => format!("known are: {}", known.join(", ")),
+        (None, parts, _) => format!("did you mean one of '{}'?", parts.join("', '")),
     }
 }

@@ -89,8 +89,10 @@ impl Diff {
     /// Compares two runs.
     #[must_use]
     pub fn of(old: &Judged, new: &Judged, options: &AuditOptions) -> Self {
-        let (old_sites, old_entries) = entries(old, options);
-        let (new_sites, new_entries) = entries(new, options);
+        let comparable = old.audit.incomparable().is_empty() && new.audit.incomparable().is_empty();
+        // Places without their names would all show as gone and appeared.
+        let entries = |judged| if comparable { entries(judged, options) } else { Default::default() };
+        let ((old_sites, old_entries), (new_sites, new_entries)) = (entries(old), entries(new));
         let of_site = new.by_site();
         let comparison = compare(&old_entries, &new_entries, &new.audit);
         let mut rows: Vec<Row> = Vec::new();
@@ -155,7 +157,14 @@ fn decide(old: &Judged, new: &Judged, rows: &[Row]) -> (Verdict, Vec<String>) {
         ));
     }
     let doubts = |which: &str, judged: &Judged| -> Vec<String> {
-        judged.audit.doubts.iter().map(|doubt| format!("the {which} trace: {}", doubt.reason)).collect()
+        let mut reasons: Vec<String> = Vec::new();
+        for doubt in judged.audit.doubts.iter().chain(&judged.audit.incomparable()) {
+            let reason = format!("the {which} trace: {}", doubt.reason);
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+        reasons
     };
     let (of_old, of_new) = (doubts("old", old), doubts("new", new));
     // What an incomplete old trace does not have may have been there; what an incomplete new one has is there.

@@ -13,7 +13,7 @@ use super::compare::{Change, Comparison, compare};
 use super::place::judged_per_step;
 use super::{Against, Baseline, Code, Date, Finding, Judged, Rules, Runs, Severity, Written};
 use crate::Audit;
-use crate::audit::{AuditOptions, Level, Over, Site, Terms, Verdict, plural};
+use crate::audit::{AuditOptions, Doubt, Level, Over, Site, Terms, Verdict, plural};
 
 /// Judges one run.
 #[must_use]
@@ -24,6 +24,10 @@ pub fn judge(
     against: Option<Against<'_>>,
     today: Date,
 ) -> Judged {
+    let doubts = incomparable(std::slice::from_ref(&audit), rules, against);
+    if !doubts.is_empty() {
+        return unjudged(audit, doubts, options, against.is_some());
+    }
     let most = judged_per_step(&audit);
     with_counts(audit, &Counted { shared: most, in_any: BTreeSet::new() }, options, rules, against, today)
 }
@@ -49,8 +53,13 @@ pub fn judge_runs(
     if runs.len() <= 1 {
         return runs.pop().map(|audit| judge(audit, options, rules, against, today));
     }
+    let all = runs.len();
     match rules.runs {
         Runs::All => {
+            let names_missing = incomparable(&runs, rules, against);
+            if !names_missing.is_empty() {
+                return Some(unjudged(runs.swap_remove(0), names_missing, options, against.is_some()));
+            }
             let in_any = runs.iter().flat_map(judged_groups).collect();
             let counted = Counted { shared: shared_counts(&runs), in_any };
             let doubts: Vec<_> = runs.iter().skip(1).flat_map(|run| run.doubts.clone()).collect();
@@ -60,7 +69,12 @@ pub fn judge_runs(
                     first.doubts.push(doubt);
                 }
             }
-            Some(with_counts(first, &counted, options, rules, against, today))
+            let mut judged = with_counts(first, &counted, options, rules, against, today);
+            judged.audit.reasons.push(format!(
+                "{all} runs: a wait counts only as often as all of them have it (--runs any: if one has it); steps and places are those of the \
+                 first"
+            ));
+            Some(judged)
         }
         Runs::Any => {
             let mut judged: Vec<Judged> =
@@ -73,8 +87,8 @@ pub fn judge_runs(
                 };
                 (verdict, judged.findings.iter().filter(|f| f.severity == Severity::Error).count())
             };
-            let worst = (0..judged.len()).max_by_key(|&at| (errors(&judged[at]), Reverse(at)))?;
-            let mut worst = judged.swap_remove(worst);
+            let at = (0..judged.len()).max_by_key(|&at| (errors(&judged[at]), Reverse(at)))?;
+            let mut worst = judged.swap_remove(at);
             for finding in judged.into_iter().flat_map(|other| other.findings) {
                 let known = |known: &Finding| {
                     known.code == finding.code
@@ -86,8 +100,43 @@ pub fn judge_runs(
                 }
             }
             sort(&mut worst.findings);
+            worst.audit.reasons.push(format!(
+                "{all} runs: a wait counts if one of them has it (--runs all: only if all have it); steps and places are those of run {}",
+                at + 1
+            ));
             Some(worst)
         }
+    }
+}
+
+/// Why these runs can't be held against a baseline, an allow-list or each other; empty where they can, or where nothing asks for it.
+fn incomparable(runs: &[Audit], rules: &Rules, against: Option<Against<'_>>) -> Vec<Doubt> {
+    let by_place = |entry: &super::AllowEntry| entry.fingerprint.is_some() || entry.function.is_some();
+    if runs.len() < 2 && against.is_none() && !rules.allow.iter().any(by_place) {
+        return Vec::new();
+    }
+    let of_run = |(run, audit): (usize, &Audit)| {
+        audit.incomparable().into_iter().map(move |doubt| match runs.len() {
+            1 => doubt,
+            all => Doubt { reason: format!("run {} of {all}: {}", run + 1, doubt.reason), ..doubt },
+        })
+    };
+    runs.iter().enumerate().flat_map(of_run).collect()
+}
+
+/// Nothing can be said against any place, because it may be one that somebody accepts: the answer is why.
+fn unjudged(mut audit: Audit, doubts: Vec<Doubt>, options: &AuditOptions, with_baseline: bool) -> Judged {
+    audit.doubts.extend(doubts);
+    let accepted = Terms { accepted_per_step: u64::MAX, strict: false };
+    audit.judge(options, &vec![accepted; audit.sites.len()]);
+    let findings = audit.doubts.iter().map(of_doubt).collect();
+    Judged { audit, findings, with_baseline }
+}
+
+fn of_doubt(doubt: &Doubt) -> Finding {
+    Finding {
+        help: doubt.next.clone().unwrap_or_default(),
+        ..finding(Code::Inconclusive, Severity::Error, doubt.reason.clone())
     }
 }
 
@@ -207,10 +256,7 @@ fn with_counts(
         .collect();
     findings.extend(context.of_baseline(&comparison));
     findings.extend(context.of_allow_list(&allowed, today));
-    findings.extend(audit.doubts.iter().map(|doubt| Finding {
-        help: doubt.next.clone().unwrap_or_default(),
-        ..finding(Code::Inconclusive, Severity::Error, doubt.reason.clone())
-    }));
+    findings.extend(audit.doubts.iter().map(of_doubt));
     sort(&mut findings);
     say_why(&mut audit, &findings, against.is_some());
     Judged { audit, findings, with_baseline: against.is_some() }
@@ -567,6 +613,16 @@ fn say_why(audit: &mut Audit, findings: &[Finding], with_baseline: bool) {
     let explained = with_baseline && audit.verdict == Verdict::Fail && news;
     audit.reasons =
         of_budget.filter(|_| !explained).into_iter().chain(said).chain(audit.reasons.drain(..)).collect();
+    if explained {
+        // The audit's own advice is to raise the budget, which does not cover what the baseline doesn't have.
+        audit.next.remove(0);
+        audit.next.insert(
+            0,
+            "remove the waits that are new or more frequent, worst first; what has to stay is allowed in syncaudit.toml ([[allow]]) or \
+             taken in by 'syncaudit baseline TRACE --update --accept REASON'"
+                .to_owned(),
+        );
+    }
     if count(Code::FixedWait, Severity::Note) + count(Code::ShrunkWait, Severity::Note) > 0
         && audit.verdict == Verdict::Pass
     {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use syncaudit_eventlog as log;
 use syncaudit_eventlog::{EndReason, LogFile, LossReason, NoteLevel, OpenError, Record, Warning, meta};
 
-use super::ImportError;
-use rustc_hash::FxHashMap as HashMap;
+use super::{ImportError, names};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
+use crate::audit::plural;
 use crate::model::{
     ApiId, CallData, CallEffect, CopyDirection, DeviceOp, DeviceOpKind, FreeRange, MemoryKind, ModuleId,
     NativeFrame, OPEN, Overhead, OverheadKind, Problem, ProblemKind, PythonFrame, StackId, StrId, StreamId,
@@ -25,6 +26,33 @@ const ENDING: &str = "salog";
 #[derive(serde::Deserialize)]
 struct RunRecord {
     program: Vec<String>,
+    end: Option<RunEnd>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RunEnd {
+    Exit(i32),
+    Signal(i32),
+}
+
+impl RunRecord {
+    /// Why there is less in the trace than the program was to do.
+    fn ended_early(&self) -> Option<String> {
+        let how = match self.end {
+            Some(RunEnd::Exit(0)) => return None,
+            Some(RunEnd::Exit(status)) => format!("the program ended with exit status {status}"),
+            Some(RunEnd::Signal(signal)) => match signal_hook::low_level::signal_name(signal) {
+                Some(name) => format!("the program was killed by {name}"),
+                None => format!("the program was killed by signal {signal}"),
+            },
+            None => {
+                "the program has not ended (or 'syncaudit run' was killed, and it is not known how it ended)"
+                    .to_owned()
+            }
+        };
+        Some(format!("{how}: what it did until then is what is judged"))
+    }
 }
 
 /// Whether the path is one of ours: a log, or a directory that `run` made.
@@ -50,40 +78,82 @@ fn starts_as_log(path: &Path) -> bool {
 ///
 /// # Errors
 /// When a single log can't be read at all, or a directory can't be listed.
-pub(super) fn load(path: &Path, trace: &mut TraceBuilder) -> Result<(), ImportError> {
+pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Result<(), ImportError> {
+    let problems = trace.problems.len();
     if !path.is_dir() {
+        if seen.again(path, trace) {
+            return Ok(());
+        }
         let file = LogFile::open(path).map_err(|error| ImportError::new(path, error.to_string()))?;
         read(&file, trace);
+        let logs = [path.to_owned()];
+        names::read(path.parent().unwrap_or(Path::new("")), &logs, trace);
+        only_logs_tell(&mut trace.problems[problems..]);
         return Ok(());
     }
     let logs = logs_in(path)
         .map_err(|error| ImportError::new(path, format!("the directory can't be listed: {error}")))?;
-    if let Some(run) = std::fs::read(path.join("run.json"))
+    let run = std::fs::read(path.join("run.json"))
         .ok()
-        .and_then(|text| serde_json::from_slice::<RunRecord>(&text).ok())
-    {
-        trace.source.program = run.program;
+        .and_then(|text| serde_json::from_slice::<RunRecord>(&text).ok());
+    if let Some(run) = &run {
+        trace.source.program.clone_from(&run.program);
+        if let Some(early) = run.ended_early() {
+            trace.problem(Problem::new(ProblemKind::EndedEarly, early));
+        }
     }
     let before = trace.process_count();
     for log in &logs {
+        if seen.again(log, trace) {
+            continue;
+        }
         match LogFile::open(log) {
             Ok(file) => read(&file, trace),
             Err(error) => trace.problem(unreadable(log, &error)),
         }
     }
+    if run.is_none() {
+        only_logs_tell(&mut trace.problems[problems..]);
+    }
+    names::read(path, &logs, trace);
     complaints(path, trace);
     if trace.process_count() == before && logs.is_empty() {
         trace.problem(Problem::new(
             ProblemKind::TracerNotLoaded,
-            "no process left an event log: the tracer was never loaded, so nothing could be seen; the program made no \
-             CUDA or NVTX call, or can't be traced this way ('syncaudit doctor' tells what works here)",
+            "no process left an event log: the program made no CUDA or NVTX call, or can't be traced this way",
         ));
     }
     Ok(())
 }
 
+/// The logs that were read for a job, by what tells a log from all others: one that is given twice (by itself and in its directory, or as a
+/// copy) is one process, not two.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashSet<u64>);
+
+impl Seen {
+    fn again(&mut self, log: &Path, trace: &mut TraceBuilder) -> bool {
+        let again = names::nonce(log).is_some_and(|nonce| !self.0.insert(nonce));
+        if again {
+            trace.problem(given_twice(log));
+        }
+        again
+    }
+}
+
+/// Says that a recording is there twice.
+pub(super) fn given_twice(path: &Path) -> Problem {
+    Problem::new(
+        ProblemKind::Note,
+        format!(
+            "{} was given twice and is counted once",
+            path.file_name().unwrap_or_default().to_string_lossy()
+        ),
+    )
+}
+
 /// The logs of a directory, in the order in which process images began under each pid.
-fn logs_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn logs_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut logs: Vec<(Vec<u64>, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
@@ -103,6 +173,13 @@ fn unreadable(path: &Path, error: &OpenError) -> Problem {
         _ => ProblemKind::Corrupt,
     };
     Problem::new(kind, format!("the event log {name} can't be read: {error}"))
+}
+
+/// Without a record of the run, a log that was not closed is all that tells how the program ended.
+fn only_logs_tell(problems: &mut [Problem]) {
+    for problem in problems.iter_mut().filter(|problem| problem.kind == ProblemKind::NotSealed) {
+        problem.kind = ProblemKind::EndedEarly;
+    }
 }
 
 /// What tracers said in their handshake files and could not (or did) say in a log as well.
@@ -209,6 +286,9 @@ fn read(file: &LogFile, trace: &mut TraceBuilder) {
     reader.finish();
 }
 
+/// No process loses as many events: that is one every nanosecond for three days.
+const MOST_EVENTS: u64 = 1 << 48;
+
 /// Losses, damage and notes of a log as problems.
 fn problems(file: &LogFile, who: &str, trace: &mut TraceBuilder) {
     for &(reason, count) in &file.header().losses {
@@ -217,8 +297,16 @@ fn problems(file: &LogFile, who: &str, trace: &mut TraceBuilder) {
             LossReason::Truncated | LossReason::AfterSeal => ProblemKind::Note,
             _ => ProblemKind::LostRecords,
         };
-        let text = format!("{who}: {count} events lost or cut: {}", reason.text());
-        trace.problem(Problem::counted(kind, count, text));
+        // The counters are outside of the header's check: one that can't be is no number to print.
+        let (count, events) = match count {
+            MOST_EVENTS.. => (1, "events (how many is not known, their counter is damaged)".to_owned()),
+            _ => (count, plural(count, "event", "events")),
+        };
+        trace.problem(Problem::counted(
+            kind,
+            count,
+            format!("{who}: {events} lost or cut: {}", reason.text()),
+        ));
     }
     for warning in file.warnings() {
         let (kind, count) = match warning {
@@ -662,14 +750,17 @@ impl Reader<'_> {
             trace.problem(Problem::counted(
                 ProblemKind::LostRecords,
                 lost_exits,
-                format!("{who}: the ends of {lost_exits} calls are missing"),
+                format!("{who}: the ends of {} are missing", plural(lost_exits, "call", "calls")),
             ));
         }
         if lone_pops > 0 {
             trace.problem(Problem::counted(
                 ProblemKind::Note,
                 lone_pops,
-                format!("{who}: {lone_pops} ranges were closed that had not been opened"),
+                format!(
+                    "{who}: {} closed that had not been opened",
+                    plural(lone_pops, "range was", "ranges were")
+                ),
             ));
         }
         let mut process = trace.process_at(process);

@@ -4,6 +4,7 @@
 //! with the processes of all of them, on one clock. A recording that can't be read is named and makes the verdict
 //! inconclusive, the others are reported; only when none can be read there is nothing to report.
 
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -37,12 +38,25 @@ pub(super) fn load(
     let mut before = 0;
     let mut read: Vec<(&Path, Imported)> = Vec::new();
     let mut broken: Vec<ImportError> = Vec::new();
+    let mut logs = eventlog::Seen::default();
+    let mut devices = Devices::default();
     for (path, size) in files.iter().zip(sizes) {
+        if let Some((first, _)) = read.iter().find(|(first, _)| is_copy(first, path)) {
+            trace.problem(eventlog::given_twice(first));
+            continue;
+        }
         let mut of_file = |done_bytes| progress(Progress { done_bytes: before + done_bytes, total_bytes });
-        match super::load_file(path, trace, &mut of_file) {
-            Ok(imported) => read.push((path, imported)),
+        let emulated = std::mem::take(&mut trace.source.emulated);
+        match super::load_file(path, trace, &mut logs, &mut of_file) {
+            Ok(imported) => {
+                if !imported.processes.is_empty() {
+                    devices.note(path, trace.source.emulated);
+                }
+                read.push((path, imported));
+            }
             Err(error) => broken.push(error),
         }
+        trace.source.emulated |= emulated;
         before += size.unwrap_or(0);
         progress(Progress { done_bytes: before, total_bytes });
     }
@@ -64,9 +78,67 @@ pub(super) fn load(
             format!("{error}. The other ranks are reported"),
         ));
     }
+    devices.say(trace);
     note_ranks(&read, trace);
     align(&read, trace);
     Ok(read.len())
+}
+
+/// Whether two files hold the same bytes. Event logs know each other by themselves, whatever the paths.
+fn is_copy(a: &Path, b: &Path) -> bool {
+    let open = |path: &Path| -> Option<(u64, std::fs::File)> {
+        let file = std::fs::File::open(path).ok()?;
+        let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.len(), file))
+    };
+    if eventlog::is_mine(a) || eventlog::is_mine(b) || [a, b].contains(&Path::new(input::STANDARD_INPUT)) {
+        return false;
+    }
+    match (open(a), open(b)) {
+        (Some((a_len, a)), Some((b_len, b))) if a_len == b_len => same_bytes(a, b).unwrap_or(false),
+        _ => false,
+    }
+}
+
+fn same_bytes(a: std::fs::File, b: std::fs::File) -> std::io::Result<bool> {
+    let (mut a, mut b) = (BufReader::with_capacity(1 << 16, a), BufReader::with_capacity(1 << 16, b));
+    loop {
+        let (left, right) = (a.fill_buf()?, b.fill_buf()?);
+        let length = left.len().min(right.len());
+        if left[..length] != right[..length] || (left.is_empty() != right.is_empty()) {
+            return Ok(false);
+        }
+        if length == 0 {
+            return Ok(true);
+        }
+        a.consume(length);
+        b.consume(length);
+    }
+}
+
+/// One recording of each kind of device, by name.
+#[derive(Default)]
+struct Devices {
+    emulated: Option<String>,
+    measured: Option<String>,
+}
+
+impl Devices {
+    fn note(&mut self, path: &Path, emulated: bool) {
+        let of = if emulated { &mut self.emulated } else { &mut self.measured };
+        of.get_or_insert_with(|| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned());
+    }
+
+    fn say(self, trace: &mut TraceBuilder) {
+        let (Some(emulated), Some(measured)) = (self.emulated, self.measured) else { return };
+        trace.problem(Problem::new(
+            ProblemKind::Note,
+            format!(
+                "{emulated} is of the emulated device and {measured} of a GPU: taken together as one job they show no time, and waits that only a \
+                 real driver causes are in one part only. Two runs are compared with 'syncaudit diff'"
+            ),
+        ));
+    }
 }
 
 /// The rank that a file's name says.

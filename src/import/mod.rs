@@ -9,6 +9,7 @@ mod foreign;
 mod input;
 mod job;
 mod kineto;
+pub mod names;
 mod nsys;
 mod python_lines;
 
@@ -87,11 +88,12 @@ pub fn load_with(paths: &[PathBuf], progress: &mut dyn FnMut(Progress)) -> Resul
 fn load_file(
     path: &Path,
     trace: &mut TraceBuilder,
+    seen: &mut eventlog::Seen,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Imported, ImportError> {
     if eventlog::is_mine(path) {
         let before = trace.process_count();
-        eventlog::load(path, trace)?;
+        eventlog::load(path, trace, seen)?;
         return Ok(Imported { processes: before..trace.process_count(), ..Imported::default() });
     }
     let mut input = input::open(path)?;

@@ -20,9 +20,9 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::{
-    Api, ApiId, Call, CallEffect, CopyDirection, DeviceOp, FreeRange, Mark, MemoryKind, Module, ModuleId,
-    NativeFrame, OPEN, Overhead, Problem, ProblemKind, Process, PythonFrame, Source, Span, SpanId, SpanKind,
-    StackId, StackTable, StrId, Stream, StreamId, Strings, Thread, Trace, classify,
+    Api, ApiId, Call, CallEffect, CopyDirection, DeviceOp, FrameNames, FreeRange, Mark, MemoryKind, Module,
+    ModuleId, NativeFrame, OPEN, Overhead, Problem, ProblemKind, Process, PythonFrame, Source, Span, SpanId,
+    SpanKind, StackId, StackTable, StrId, Stream, StreamId, Strings, Thread, Trace, classify,
 };
 
 /// Builds a [`Trace`].
@@ -31,6 +31,7 @@ pub struct TraceBuilder {
     pub source: Source,
     pub strings: Strings,
     pub native: StackTable<NativeFrame>,
+    pub names: FrameNames,
     pub python: StackTable<PythonFrame>,
     pub problems: Vec<Problem>,
     apis: Vec<Api>,
@@ -193,7 +194,10 @@ impl TraceBuilder {
             self.problems.push(Problem::counted(
                 ProblemKind::ClockUnreliable,
                 backwards,
-                format!("{backwards} events ended before they began; they are shown without a duration"),
+                format!(
+                    "{backwards} {} with an end before the beginning, shown without a duration",
+                    if backwards == 1 { "event" } else { "events" }
+                ),
             ));
         }
         Trace {
@@ -202,6 +206,7 @@ impl TraceBuilder {
             apis: self.apis,
             modules: self.modules,
             native: self.native.finish(),
+            names: self.names,
             python: self.python.finish(),
             processes,
             problems: self.problems,

@@ -18,7 +18,7 @@ pub use builder::{CallData, ProcessBuilder, ThreadBuilder, TraceBuilder};
 pub use device::{CopyDirection, DeviceOp, DeviceOpKind, MemoryKind, Overhead, OverheadKind, Stream};
 pub(crate) use problem::runs;
 pub use problem::{Problem, ProblemKind};
-pub use stacks::{Module, NativeFrame, PythonFrame, StackTable, Stacks};
+pub use stacks::{FrameName, FrameNames, Module, NativeFrame, PythonFrame, StackTable, Stacks};
 pub use strings::Strings;
 pub use thread::{Call, CallEffect, FreeRange, Mark, Span, SpanKind, Thread};
 
@@ -129,6 +129,8 @@ pub struct Trace {
     pub apis: Vec<Api>,
     pub modules: Vec<Module>,
     pub native: Stacks<NativeFrame>,
+    /// Names of native addresses that the trace brings along.
+    pub names: FrameNames,
     pub python: Stacks<PythonFrame>,
     pub processes: Vec<Process>,
     /// What is wrong with the trace or was noticed about it.

@@ -12,6 +12,8 @@ pub enum ProblemKind {
     Corrupt,
     /// The log was not closed: the process was killed or ended without its exit handlers. All events are there.
     NotSealed,
+    /// The program did not end by itself, or not well: what it had not come to is not in the trace.
+    EndedEarly,
     /// No CUPTI could be loaded, so no CUDA call could be seen.
     CuptiMissing,
     /// Another tool holds CUPTI's callbacks.
@@ -48,7 +50,12 @@ impl ProblemKind {
             | Self::TracerNotLoaded
             | Self::Tracer
             | Self::MissingRank => true,
-            Self::NotSealed | Self::ForeignFile | Self::ClockUnreliable | Self::Symbols | Self::Note => false,
+            Self::NotSealed
+            | Self::EndedEarly
+            | Self::ForeignFile
+            | Self::ClockUnreliable
+            | Self::Symbols
+            | Self::Note => false,
         }
     }
 
@@ -60,6 +67,7 @@ impl ProblemKind {
             Self::Truncated => "truncated",
             Self::Corrupt => "corrupt",
             Self::NotSealed => "not-sealed",
+            Self::EndedEarly => "ended-early",
             Self::CuptiMissing => "cupti-missing",
             Self::CuptiHeld => "cupti-held",
             Self::CuptiFailed => "cupti-failed",

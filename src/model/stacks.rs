@@ -36,6 +36,20 @@ pub struct PythonFrame {
     pub line: u32,
 }
 
+/// A function at a native address, as it was found while the program's files were those that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameName {
+    /// Without its mangling; [`StrId::NONE`] where the file has no name for it.
+    pub function: StrId,
+    /// Full path of the source file, [`StrId::NONE`] where unknown.
+    pub file: StrId,
+    /// 0 where unknown.
+    pub line: u32,
+}
+
+/// Functions by module and address within it: what was inlined first, its caller behind it. An address that is not in there was not looked up.
+pub type FrameNames = rustc_hash::FxHashMap<(ModuleId, u64), Box<[FrameName]>>;
+
 /// Stacks of one kind of frame, each distinct stack once.
 #[derive(Clone, Debug)]
 pub struct Stacks<F> {
@@ -57,6 +71,12 @@ impl<F> Stacks<F> {
         let Some(&end) = self.ends.get(index) else { return &[] };
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.frames[start as usize..end as usize]
+    }
+
+    /// The frames of all stacks, back to back.
+    #[must_use]
+    pub fn all(&self) -> &[F] {
+        &self.frames
     }
 
     /// Number of distinct stacks.

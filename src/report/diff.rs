@@ -1,4 +1,4 @@
-//! The reports of `diff`: text for people, JSON (`syncaudit.diff/1`) for scripts.
+//! The reports of `diff`: text for people, Markdown for a pull request, JSON (`syncaudit.diff/1`) for scripts.
 //!
 //! In: a [`Diff`]. Out: the same bytes for the same traces; no time of a run whose times mean nothing.
 
@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::markdown::{Page, clipped, code, icon};
 use crate::audit::Frame;
 use crate::gate::{Diff, Row, RowKind, Side};
 
@@ -20,44 +21,18 @@ pub fn diff_text(diff: &Diff) -> String {
         let _ = writeln!(out, "warning: {warning}");
     }
     let _ = writeln!(out, "\n{:<28}{:>14}{:>14}", "", "old", "new");
-    let mut row = |name: &str, of: &dyn Fn(&Side) -> String| {
-        let _ = writeln!(out, "{name:<28}{:>14}{:>14}", of(&diff.old), of(&diff.new));
-    };
-    row("ordinary steps", &|side| side.ordinary_steps.to_string());
-    row("waits per ordinary step", &|side| format!("{:.2}", side.waits_per_step));
-    row("blocked per ordinary step", &|side| {
-        side.blocked_ns_per_step.map_or_else(|| "-".to_owned(), |ns| format!("{:.3} ms", ns as f64 / 1e6))
-    });
-    for kind in [
-        RowKind::Appeared,
-        RowKind::Grown,
-        RowKind::Shrunk,
-        RowKind::Moved,
-        RowKind::Gone,
-        RowKind::NotReached,
-        RowKind::Same,
-    ] {
+    for (name, old, new) in sides(diff) {
+        let _ = writeln!(out, "{name:<28}{old:>14}{new:>14}");
+    }
+    for kind in KINDS {
         let rows: Vec<&Row> = diff.rows.iter().filter(|row| row.kind == kind).collect();
         if rows.is_empty() {
             continue;
         }
-        let note = if kind == RowKind::NotReached {
-            " (the new run never got there, as far as its trace tells)"
-        } else {
-            ""
-        };
+        let note = if kind == RowKind::NotReached { NOT_REACHED } else { "" };
         let _ = writeln!(out, "\n{} {}{note}", rows.len(), kind.id());
         for row in rows {
-            let change = match (row.old_per_step, row.new_per_step) {
-                (old, new) if old == new => format!("{new} per step"),
-                (old, new) => format!("{old} -> {new} per step"),
-            };
-            let accepted = if !row.fails && matches!(kind, RowKind::Appeared | RowKind::Grown) {
-                ", accepted by the configuration"
-            } else {
-                ""
-            };
-            let _ = writeln!(out, "  {} {}: {change}{accepted}", row.fingerprint, place_text(row));
+            let _ = writeln!(out, "  {} {}: {}", row.fingerprint, place_text(row), change_text(row));
             if kind == RowKind::Moved
                 && let (Some(old), Some(new)) = (&row.old_frame, &row.new_frame)
             {
@@ -66,6 +41,80 @@ pub fn diff_text(diff: &Diff) -> String {
         }
     }
     out
+}
+
+/// In the order of the reports.
+const KINDS: [RowKind; 7] = [
+    RowKind::Appeared,
+    RowKind::Grown,
+    RowKind::Shrunk,
+    RowKind::Moved,
+    RowKind::Gone,
+    RowKind::NotReached,
+    RowKind::Same,
+];
+
+const NOT_REACHED: &str = " (the new run never got there, as far as its trace tells)";
+
+/// What is known of both runs: name, old, new.
+fn sides(diff: &Diff) -> [(&'static str, String, String); 3] {
+    let row = |name, of: fn(&Side) -> String| (name, of(&diff.old), of(&diff.new));
+    [
+        row("ordinary steps", |side| side.ordinary_steps.to_string()),
+        row("waits per ordinary step", |side| format!("{:.2}", side.waits_per_step)),
+        row("blocked per ordinary step", |side| {
+            side.blocked_ns_per_step.map_or_else(|| "-".to_owned(), |ns| format!("{:.3} ms", ns as f64 / 1e6))
+        }),
+    ]
+}
+
+fn change_text(row: &Row) -> String {
+    let change = match (row.old_per_step, row.new_per_step) {
+        (old, new) if old == new => format!("{new} per step"),
+        (old, new) => format!("{old} -> {new} per step"),
+    };
+    let accepted = !row.fails && matches!(row.kind, RowKind::Appeared | RowKind::Grown);
+    if accepted { change + ", accepted by the configuration" } else { change }
+}
+
+/// The comparison as a comment on a pull request, ending with a newline; below the same limit as the report.
+#[must_use]
+pub fn diff_markdown(diff: &Diff) -> String {
+    let mut page = Page::new(0);
+    let mut card = format!(
+        "<!-- syncaudit diff -->\n### {} syncaudit diff: {}\n\n",
+        icon(diff.verdict),
+        diff.verdict.id()
+    );
+    for reason in &diff.reasons {
+        let _ = writeln!(card, "- {}", clipped(reason));
+    }
+    for warning in &diff.warnings {
+        let _ = writeln!(card, "- Warning: {}", clipped(warning));
+    }
+    card.push_str("\n| | Old | New |\n|---|---|---|\n");
+    for (name, old, new) in sides(diff) {
+        let _ = writeln!(card, "| {name} | {old} | {new} |");
+    }
+    page.add(&card);
+    for kind in KINDS {
+        let rows: Vec<&Row> = diff.rows.iter().filter(|row| row.kind == kind).collect();
+        let note = if kind == RowKind::NotReached { NOT_REACHED } else { "" };
+        // What is as it was is folded away.
+        let (head, tail) = match kind {
+            RowKind::Same | RowKind::NotReached => (
+                format!("\n<details><summary>{} {}{note}</summary>\n\n", rows.len(), kind.id()),
+                "\n</details>\n",
+            ),
+            _ => (format!("\n#### {} {}\n\n", rows.len(), kind.id()), ""),
+        };
+        let line = |row: &&Row| {
+            let id = code(&row.fingerprint);
+            format!("- {} {}: {}\n", id, code(&place_text(row)), change_text(row))
+        };
+        page.list(&head, rows.iter().map(line), tail);
+    }
+    page.finish()
 }
 
 fn place_text(row: &Row) -> String {

@@ -19,7 +19,7 @@ const RESERVE_BYTES: usize = 200;
 #[must_use]
 pub fn markdown(judged: &Judged) -> String {
     let totals = totals(judged);
-    let mut page = Page { out: String::new(), kept_free: RESERVE_BYTES + totals.len(), left_out: 0 };
+    let mut page = Page::new(totals.len());
     card(&mut page, judged);
     for (severity, title) in [(Severity::Error, "To fix"), (Severity::Warn, "To look at")] {
         table(&mut page, judged, severity, title);
@@ -33,7 +33,7 @@ pub fn markdown(judged: &Judged) -> String {
 }
 
 /// Collects whole parts while they fit.
-struct Page {
+pub(super) struct Page {
     out: String,
     /// Bytes that what is sure to come needs.
     kept_free: usize,
@@ -45,7 +45,11 @@ impl Page {
         self.out.len() + bytes + self.kept_free <= MOST_BYTES
     }
 
-    fn add(&mut self, part: &str) -> bool {
+    pub(super) fn new(kept_free: usize) -> Self {
+        Self { out: String::new(), kept_free: RESERVE_BYTES + kept_free, left_out: 0 }
+    }
+
+    pub(super) fn add(&mut self, part: &str) -> bool {
         let fits = self.fits(part.len());
         if fits {
             self.out.push_str(part);
@@ -56,7 +60,7 @@ impl Page {
     }
 
     /// A head, as many items as fit, a tail; nothing if there are no items. An item that doesn't fit is counted.
-    fn list(&mut self, head: &str, items: impl IntoIterator<Item = String>, tail: &str) {
+    pub(super) fn list(&mut self, head: &str, items: impl IntoIterator<Item = String>, tail: &str) {
         // A long list must leave room for what explains it.
         let most = self.out.len() + (MOST_BYTES - self.kept_free).saturating_sub(self.out.len()) / 2;
         let mut open = false;
@@ -77,7 +81,7 @@ impl Page {
         }
     }
 
-    fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if self.left_out > 0 {
             let _ = write!(
                 self.out,
@@ -89,13 +93,17 @@ impl Page {
     }
 }
 
-fn card(page: &mut Page, judged: &Judged) {
-    let audit = &judged.audit;
-    let icon = match audit.verdict {
+pub(super) fn icon(verdict: Verdict) -> &'static str {
+    match verdict {
         Verdict::Pass => "✅",
         Verdict::Fail => "❌",
         Verdict::Inconclusive => "⚠️",
-    };
+    }
+}
+
+fn card(page: &mut Page, judged: &Judged) {
+    let audit = &judged.audit;
+    let icon = icon(audit.verdict);
     // The comment lets a bot find what it wrote before.
     let mut card = format!("<!-- syncaudit -->\n### {icon} syncaudit: {}\n\n", audit.verdict.id());
     for reason in &audit.reasons {
@@ -250,7 +258,7 @@ fn totals(judged: &Judged) -> String {
 /// A reason may hold the words of a whole program; nobody reads more than this of one.
 const MOST_CHARS: usize = 600;
 
-fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str) -> String {
     escape(&words::clip(text, MOST_CHARS))
 }
 
@@ -261,7 +269,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Text as code, in a table or not. Nothing in it is looked at for mentions.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     format!("<code>{}</code>", entities(&words::clip(text, MOST_CHARS)))
 }
 

@@ -10,7 +10,7 @@ mod sarif;
 pub(crate) mod text;
 pub(crate) mod words;
 
-pub use diff::{diff_json, diff_text};
+pub use diff::{diff_json, diff_markdown, diff_text};
 pub use github::github;
 pub use html::html;
 pub use json::json;

@@ -54,12 +54,27 @@ fn parse(pid: u32, image: u32, text: &str) -> Handshake {
     handshake
 }
 
-/// Processes that said hello and are still there.
-pub fn still_running(handshakes: &[Handshake]) -> Vec<u32> {
-    let mut pids: Vec<u32> =
-        handshakes.iter().map(|handshake| handshake.pid).filter(|&pid| is_running(pid)).collect();
+/// Processes that said hello, or were started to write into this trace and may say it yet, and are still there.
+pub fn still_running(handshakes: &[Handshake], trace: &Path) -> Vec<u32> {
+    let said_hello = handshakes.iter().map(|handshake| handshake.pid);
+    let mut pids: Vec<u32> = said_hello.chain(started_for(trace)).filter(|&pid| is_running(pid)).collect();
+    pids.sort_unstable();
     pids.dedup();
     pids
+}
+
+/// Processes with this trace in their environment. Those of other users can't be looked at, and they could not write into it.
+fn started_for(trace: &Path) -> Vec<u32> {
+    let mut variable = b"SYNCAUDIT_TRACE_DIR=".to_vec();
+    variable.extend(trace.as_os_str().as_encoded_bytes());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|&byte| byte == 0).any(|entry| entry == variable)
+        })
+        .collect()
 }
 
 /// A zombie has ended; it only waits to be asked how.
@@ -92,11 +107,30 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_was_started_for_the_trace_is_found_before_it_says_hello() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("cat")
+            .env("SYNCAUDIT_TRACE_DIR", dir.path())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It answers: so it is `cat` by now, and not yet a copy of this program.
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"x").unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        assert_eq!(still_running(&[], dir.path()), [child.id()]);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(still_running(&[], dir.path()), [0u32; 0]);
+    }
+
+    #[test]
     fn this_process_is_running_and_a_reaped_one_is_not() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
         let of = |pid| Handshake { pid, ..Handshake::default() };
-        assert_eq!(still_running(&[of(std::process::id()), of(pid)]), [std::process::id()]);
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(still_running(&[of(std::process::id()), of(pid)], dir.path()), [std::process::id()]);
     }
 }

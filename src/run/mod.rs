@@ -48,6 +48,8 @@ pub struct Recorded {
     pub record: Record,
     pub end: End,
     pub handshakes: Vec<Handshake>,
+    /// Processes that the program left behind and that may still write into the trace, or read from it.
+    pub survivors: Vec<u32>,
     /// What the audit must know that the event logs can't say.
     pub problems: Vec<Problem>,
 }
@@ -181,7 +183,7 @@ impl Running {
         record.write(&trace).map_err(|error| not_writable(&trace, &error))?;
 
         let handshakes = handshake::read(&trace);
-        let survivors = handshake::still_running(&handshakes);
+        let survivors = handshake::still_running(&handshakes, &trace);
         // The folder of the driver stays: a process that the program left behind may not have loaded it yet.
         let mut problems = Vec::new();
         if handshakes.is_empty() {
@@ -194,12 +196,14 @@ impl Running {
                 ProblemKind::Note,
                 survivors.len() as u64,
                 format!(
-                    "Processes started by the program still run ({}); what they do from now on is not in this report.",
+                    "{} started by the program still {} ({}); what is done there from now on is not in this report",
+                    if survivors.len() == 1 { "a process" } else { "processes" },
+                    if survivors.len() == 1 { "runs" } else { "run" },
                     list.join(", ")
                 ),
             ));
         }
-        Ok(Recorded { trace, record, end, handshakes, problems })
+        Ok(Recorded { trace, record, end, handshakes, survivors, problems })
     }
 }
 
@@ -211,25 +215,23 @@ fn not_writable(trace: &Path, error: &std::io::Error) -> Trouble {
     )
 }
 
-/// Why no process said hello, as full sentences.
+/// Why no process said hello, as a sentence.
 fn never_loaded(not_traceable: Option<&str>, device: Chosen, end: End) -> String {
-    let mut reason = "The tracer was never loaded: ".to_owned();
     if let Some(why) = not_traceable {
-        reason += &format!("as for the program, {why}.");
-        return reason;
+        return format!("no process left an event log: as for the program, {why}");
     }
-    reason +=
-        &format!("the program {} without having initialised CUDA or opened an NVTX range.", end.clause());
-    reason += match device {
+    let hint = match device {
         Chosen::Emulated => {
-            " A program that links its own driver (DT_RPATH, or a full path to libcuda) can't be given the emulated one."
+            "a program that brings its own driver (DT_RPATH, or a full path to libcuda) can't be given the emulated one"
         }
         Chosen::Cuda => {
-            " If it does use CUDA, see whether it clears its environment (CUDA_INJECTION64_PATH) before it starts the \
-             part that does, and what `syncaudit doctor` says."
+            "if it does use CUDA, see whether it clears its environment (CUDA_INJECTION64_PATH) before it starts the part that does"
         }
     };
-    reason
+    format!(
+        "no process left an event log: the program {} without having initialised CUDA or opened an NVTX range ({hint})",
+        end.clause()
+    )
 }
 
 pub fn own_executable() -> Result<PathBuf, Trouble> {

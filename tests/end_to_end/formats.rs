@@ -115,6 +115,17 @@ fn explain_knows_kinds_rules_codes_and_places() {
     assert!(latest.stderr.contains("from the latest trace"), "{}", latest.stderr);
     let named = place.syncaudit([OsStr::new("explain"), OsStr::new(&fingerprint[..8]), trace.as_os_str()]);
     assert_eq!(named.text(), latest.text());
+    // As few digits as tell it from the others, however many these are; and where they don't, the ids that begin so.
+    let ids: Vec<&str> = sites.iter().map(|site| site["fingerprint"].as_str().unwrap()).collect();
+    let same_beginning =
+        |digits: usize| ids.iter().filter(|id| id.starts_with(&fingerprint[..digits])).count();
+    let digits = (1..=16).find(|&digits| same_beginning(digits) == 1).unwrap();
+    assert_eq!(place.syncaudit(["explain", &fingerprint[..digits].to_uppercase()]).text(), latest.text());
+    let shared = ids.iter().find_map(|id| {
+        let digit = &id[..1];
+        (ids.iter().filter(|other| other.starts_with(digit)).count() > 1).then_some(digit)
+    });
+    place.syncaudit(["explain", shared.unwrap()]).refused("places begin so: ", "type more of its digits");
     place.syncaudit(["explain", "0123456789abcdef"]).refused("has no such place", "syncaudit report");
     Place::new()
         .syncaudit(["explain", "0123456789abcdef"])

@@ -145,8 +145,24 @@ fn a_wait_that_only_one_of_several_runs_has_fails_only_if_any_is_asked_for() {
         let (outcome, report) = check(&place, &[order[0], order[1], "--baseline", "good", "--runs", "any"]);
         assert_eq!((outcome.status, codes(&report, "error")), (1, vec!["new-wait"]), "{order:?}");
     }
-    let (outcome, _) = check(&place, &["anchors", "anchors", "--baseline", "good"]);
+    let (outcome, report) = check(&place, &["anchors", "anchors", "--baseline", "good"]);
     assert_eq!(outcome.status, 1);
+    let next = report["next"][0].as_str().unwrap();
+    assert!(next.contains("--update --accept REASON") && !next.contains("[budget]"), "{next}");
+    // What several traces mean is said, and that they are no ranks of one job.
+    for (runs, said) in [
+        (
+            "all",
+            "2 runs: a wait counts only as often as all of them have it (--runs any: if one has it); steps and places are those of the first",
+        ),
+        (
+            "any",
+            "2 runs: a wait counts if one of them has it (--runs all: only if all have it); steps and places are those of run 1",
+        ),
+    ] {
+        let text = place.syncaudit(["check", "anchors", "none", "--runs", runs]).text();
+        assert!(text.contains(said), "{text}");
+    }
 }
 
 #[test]
@@ -204,6 +220,32 @@ fn two_traces_are_compared_and_the_exit_status_tells() {
     assert_eq!((status, changes(&report)), (0, ["same".to_owned()].into()));
     let text = place.syncaudit(["diff", "none", "acks"]);
     assert!(text.text().contains("4 appeared"), "{}", text.text());
+
+    let words = [
+        "diff",
+        "none",
+        "acks",
+        "--format",
+        "text",
+        "--format",
+        "markdown=diff.md",
+        "--format",
+        "json=again.json",
+    ];
+    let several = place.syncaudit(words);
+    assert_eq!((several.status, several.text()), (1, text.text()));
+    let markdown = std::fs::read_to_string(place.path().join("diff.md")).unwrap();
+    assert!(markdown.starts_with("<!-- syncaudit diff -->\n### ❌ syncaudit diff: fail"), "{markdown}");
+    assert_eq!(markdown.matches("acks.rs:").count(), 4, "{markdown}");
+    assert!(
+        markdown.contains("#### 4 appeared")
+            && markdown.contains("| waits per ordinary step | 0.00 | 4.00 |"),
+        "{markdown}"
+    );
+    for format in ["github", "sarif", "junit", "html"] {
+        let outcome = place.syncaudit(["diff", "none", "acks", "--format", &format!("{format}=none")]);
+        outcome.refused("is about the findings of one run", "syncaudit check NEW");
+    }
 }
 
 #[test]
@@ -211,7 +253,9 @@ fn a_started_budget_file_judges_the_trace_as_it_was_judged_without_one() {
     let place = Place::new();
     record(&place, "anchors");
     let (before, _) = check(&place, &["anchors"]);
-    assert_eq!(place.syncaudit(["init", "anchors"]).status, 0);
+    let started = place.syncaudit(["init", "anchors"]);
+    assert_eq!(started.status, 0);
+    assert!(started.stderr.contains("next: syncaudit baseline anchors"), "{}", started.stderr);
     let (after, _) = check(&place, &["anchors"]);
     assert_eq!((before.status, after.status), (1, 1));
     let text = std::fs::read_to_string(place.path().join("syncaudit.toml")).unwrap();

@@ -7,6 +7,8 @@ mod doctor;
 mod formats;
 mod gate;
 mod live;
+mod names;
+mod output;
 mod reading;
 mod recording;
 mod repository;

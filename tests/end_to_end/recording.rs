@@ -221,6 +221,115 @@ fn a_process_that_outlives_the_program_is_not_waited_for_and_is_named() {
 }
 
 #[test]
+fn what_a_program_did_before_it_was_killed_is_judged_and_everybody_says_that_it_was() {
+    let said = "what it did until then is what is judged";
+    for (words, status, verdict_now, how) in [
+        ("9 0 kill-at=6", 137, "pass", "the program was killed by SIGKILL"),
+        ("9 1 kill-at=6", 137, "fail", "the program was killed by SIGKILL"),
+        ("9 0 kill-at=1", 137, "inconclusive", "the program was killed by SIGKILL"),
+        ("9 0 status=3", 3, "pass", "the program ended with exit status 3"),
+    ] {
+        let place = Place::new();
+        let (outcome, report) = steps(&place, &["--trace", "t"], words);
+        assert_eq!(outcome.status, status, "{words}: {}", outcome.stderr);
+        verdict(&report, verdict_now);
+        let reason = format!("{how}: {said}");
+        let reasons = |report: &Value| report["reasons"].as_array().unwrap().clone();
+        assert!(reasons(&report).contains(&Value::from(reason.as_str())), "{words}: {:#}", report["reasons"]);
+        let later = place.syncaudit(["report", "t", "--format", "json"]);
+        let later: Value = serde_json::from_slice(&later.stdout).unwrap();
+        assert_eq!((&later["verdict"], reasons(&later)), (&report["verdict"], reasons(&report)));
+        let check = place.syncaudit(["check", "t"]);
+        assert_eq!(
+            check.status,
+            ["pass", "fail", "inconclusive"].iter().position(|v| *v == verdict_now).unwrap() as i32
+        );
+        assert!(check.text().contains(&reason), "{}", check.text());
+    }
+    // As it is while the program runs, or after `syncaudit` itself was killed.
+    let place = Place::new();
+    steps(&place, &["--trace", "t"], "9 0");
+    let whole = place.syncaudit(["check", "t"]);
+    assert!((whole.status, whole.text().contains(said)) == (0, false), "{}", whole.text());
+    let mut run = json(&place.path().join("t/run.json"));
+    run.as_object_mut().unwrap().remove("end");
+    place.file("t/run.json", run.to_string());
+    let check = place.syncaudit(["check", "t"]);
+    assert_eq!(check.status, 0);
+    assert!(
+        check.text().contains("the program has not ended") && check.text().contains(said),
+        "{}",
+        check.text()
+    );
+}
+
+#[test]
+fn a_program_that_never_used_the_device_is_told_once() {
+    let place = Place::new();
+    let (outcome, report) = place.run(&["--trace", "t"], &[OsStr::new("true")]);
+    assert_eq!(outcome.status, 2, "{}", outcome.stderr);
+    let reasons = report["reasons"].as_array().unwrap();
+    let [reason] = &reasons[..] else { panic!("{reasons:#?}") };
+    assert!(
+        reason.as_str().unwrap().starts_with("no process left an event log: the program ended"),
+        "{reason}"
+    );
+    let check = place.syncaudit(["check", "t"]);
+    assert_eq!((check.status, check.text().matches("no process").count()), (2, 1), "{}", check.text());
+}
+
+#[test]
+fn a_trace_that_is_not_to_be_kept_stays_while_a_process_may_still_use_it() {
+    let place = Place::new();
+    let fifo = place.fifo("done");
+    let stop = place.fifo("done.stop");
+    let status = place
+        .command()
+        .args(["run", "--device", "emulated", "--no-trace", "--format", "json=report.json", "--"])
+        .arg(program("steps"))
+        .args(["4", "1", &format!("orphan={}", fifo.display())])
+        .stdout(Stdio::null())
+        .stderr(File::create(place.path().join("said")).unwrap())
+        .status()
+        .unwrap();
+    let driver = place.trace().join("lib/libcuda.so.1").exists();
+    fs::write(stop, "x").unwrap(); // whatever is found, nobody is left behind
+    assert_eq!((status.code(), driver), (Some(1), true));
+    let said = fs::read_to_string(place.path().join("said")).unwrap();
+    assert!(
+        said.contains("is left to the processes that still run; remove it when they have ended"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_emulated_and_a_measured_trace_as_one_job_are_warned_of() {
+    let place = Place::new();
+    steps(&place, &["--trace", "emulated"], "5 0");
+    let event = |name: &str, category: &str, at: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","ts":{at},"dur":5,"pid":1,"tid":1,"args":{{"correlation":{at}}}}}"#
+        )
+    };
+    let events =
+        [event("ProfilerStep#1", "user_annotation", 10), event("cudaDeviceSynchronize", "cuda_runtime", 11)];
+    place.file("measured.json", format!(r#"{{"traceEvents":[{}]}}"#, events.join(",")));
+    let outcome = place.syncaudit(["report", "emulated", "measured.json"]);
+    let text: String = outcome.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("emulated is of the emulated device and measured.json of a GPU"), "{text}");
+    // The same file twice is one.
+    place.file("copy.json", fs::read(place.path().join("measured.json")).unwrap());
+    let report = |words: &[&str]| -> Value {
+        serde_json::from_slice(&place.syncaudit(words).stdout).unwrap_or_default()
+    };
+    let twice = report(&["report", "measured.json", "copy.json", "--format", "json"]);
+    assert_eq!(number(&twice, "/totals/waits"), 1);
+    assert!(
+        twice["source"]["warnings"].to_string().contains("measured.json was given twice and is counted once")
+    );
+}
+
+#[test]
 fn the_same_trace_gives_the_same_report_as_a_directory_and_as_a_file() {
     let place = Place::new();
     steps(&place, &[], "5 1");

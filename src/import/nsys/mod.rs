@@ -16,6 +16,7 @@ use std::path::Path;
 use super::ImportError;
 use super::input::{Input, STANDARD_INPUT};
 use super::job::Imported;
+use crate::audit::plural;
 use crate::model::{Problem, ProblemKind, SourceKind, StrId, TraceBuilder};
 use build::Build;
 use database::{Database, MAGIC};
@@ -235,8 +236,8 @@ fn note_damage(shown: &str, build: &Build<'_>, database: &Database, problems: &m
             ProblemKind::Corrupt,
             database.wrong_types(),
             format!(
-                "{shown}: {} values have a type that makes no sense in their column",
-                database.wrong_types()
+                "{shown}: {} of a type that makes no sense in the column",
+                plural(database.wrong_types(), "value", "values")
             ),
         ));
     }
@@ -244,31 +245,39 @@ fn note_damage(shown: &str, build: &Build<'_>, database: &Database, problems: &m
 
 fn note_unused(shown: &str, build: &Build<'_>, problems: &mut Vec<Problem>) {
     let unused = &build.unused;
-    let mut note = |kind, count: u64, text: &str| {
+    let mut note = |kind, count: u64, (one, many): (&str, &str), text: &str| {
         if count > 0 {
-            problems.push(Problem::counted(kind, count, format!("{shown}: {count} {text}")));
+            problems.push(Problem::counted(
+                kind,
+                count,
+                format!("{shown}: {} {text}", plural(count, one, many)),
+            ));
         }
     };
-    note(ProblemKind::LostRecords, unused.incomplete, "rows without a start or a thread can't be used");
-    note(ProblemKind::LostRecords, unused.negative_time, "rows that end before time zero can't be used");
+    let (rows, calls) = (("row", "rows"), ("call", "calls"));
+    note(ProblemKind::LostRecords, unused.incomplete, rows, "without a start or a thread can't be used");
+    note(ProblemKind::LostRecords, unused.negative_time, rows, "with an end before time zero can't be used");
     note(
         ProblemKind::LostRecords,
         unused.without_call,
-        "calls have device work in the trace, but were themselves not recorded between others that were",
+        calls,
+        "with device work in the trace, but not recorded between others that were",
     );
     note(
         ProblemKind::LostRecords,
         unused.nameless_calls,
-        "calls are of functions whose names are not in the database, so nobody can say whether they wait",
+        calls,
+        "of functions whose names are not in the database, so nobody can say about waits there",
     );
-    note(ProblemKind::ClockUnreliable, unused.no_end, "rows without an end are shown without a duration");
+    note(ProblemKind::ClockUnreliable, unused.no_end, rows, "without an end, shown without a duration");
     note(
         ProblemKind::ClockUnreliable,
         unused.backwards,
-        "pieces of device work ended before they began; they are shown without a duration",
+        ("piece", "pieces"),
+        "of device work with an end before the beginning, shown without a duration",
     );
-    note(ProblemKind::Symbols, unused.missing_strings, "names are not in the table of strings");
-    note(ProblemKind::Note, unused.unknown_nvtx, "NVTX events of unknown kinds were not used");
+    note(ProblemKind::Symbols, unused.missing_strings, ("name", "names"), "not in the table of strings");
+    note(ProblemKind::Note, unused.unknown_nvtx, ("NVTX event", "NVTX events"), "of unknown kinds not used");
 }
 
 /// What Nsight Systems itself says went wrong, for processes that are in the trace.

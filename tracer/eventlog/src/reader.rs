@@ -98,12 +98,17 @@ pub enum Warning {
     OddHeader { what: &'static str },
 }
 
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::CutOff { missing_chunks } => write!(
                 f,
-                "the file is cut off: {missing_chunks} chunks of {} KiB are missing at its end",
+                "the file is cut off: {} of {} KiB missing at its end",
+                plural(u64::from(*missing_chunks), "chunk", "chunks"),
                 SLOT_BYTES / 1024
             ),
             Warning::DamagedChunk { offset } => {
@@ -129,20 +134,22 @@ impl fmt::Display for Warning {
                 write!(f, "chunk {sequence} of lane {lane} is there twice; the first one was used")
             }
             Warning::UnusedEvents { lane, events } => {
-                write!(f, "{events} events of lane {lane} lie behind damage and were left out")
+                write!(f, "{} of lane {lane} behind damage left out", plural(*events, "event", "events"))
             }
             Warning::UnknownKind { kind, records } => write!(
                 f,
-                "{records} records are of kind {kind}, which this version does not know; a newer syncaudit may"
+                "{} of kind {kind}, which this version does not know; a newer syncaudit may",
+                plural(*records, "record", "records")
             ),
             Warning::DoubleDefinition { what, definitions } => {
                 write!(
                     f,
-                    "{definitions} definitions of a {what} repeat its id; the first in the file was used"
+                    "{} of a {what} with an id that was taken; the first in the file was used",
+                    plural(*definitions, "definition", "definitions")
                 )
             }
             Warning::Undefined { what, uses } => {
-                write!(f, "{uses} records refer to a {what} that is not in the file")
+                write!(f, "{} to a {what} that is not in the file", plural(*uses, "reference", "references"))
             }
             Warning::OddHeader { what } => write!(f, "the header's {what} makes no sense"),
         }
