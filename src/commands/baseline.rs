@@ -6,6 +6,7 @@ use crate::trouble::Trouble;
 use crate::{judge, load, say};
 use std::path::{Path, PathBuf};
 use syncaudit::gate::{Baseline, Code, Entry};
+use syncaudit::model::ProblemKind;
 use syncaudit::{audit, exit};
 
 /// Where nobody names another.
@@ -49,6 +50,9 @@ pub fn baseline(args: &BaselineArgs) -> Result<u8, Trouble> {
             format!("it is inconclusive: {}", doubts.join("; ")),
             todo.unwrap_or_else(|| "record a complete run and make the baseline of that".to_owned()),
         ));
+    }
+    for early in audit.problems.iter().filter(|problem| problem.kind == ProblemKind::EndedEarly) {
+        say(&format!("note: {}", early.text));
     }
     // What the allow-list covers or the configuration turns off needs no baseline.
     let judged = settings.judge(vec![audit], &options)?;

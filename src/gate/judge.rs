@@ -14,6 +14,7 @@ use super::place::judged_per_step;
 use super::{Against, Baseline, Code, Date, Finding, Judged, Rules, Runs, Severity, Written};
 use crate::Audit;
 use crate::audit::{AuditOptions, Doubt, Level, Over, Site, Terms, Verdict, plural};
+use crate::model::ProblemKind;
 
 /// Judges one run.
 #[must_use]
@@ -62,14 +63,27 @@ pub fn judge_runs(
             }
             let in_any = runs.iter().flat_map(judged_groups).collect();
             let counted = Counted { shared: shared_counts(&runs), in_any };
-            let doubts: Vec<_> = runs.iter().skip(1).flat_map(|run| run.doubts.clone()).collect();
+            let of_others = runs.iter().enumerate().skip(1);
+            let doubts: Vec<Doubt> = of_others
+                .clone()
+                .flat_map(|(run, audit)| {
+                    audit.doubts.iter().map(move |doubt| of_run(run, all, doubt.clone()))
+                })
+                .collect();
+            let elsewhere = only_elsewhere(&runs);
+            let early: Vec<String> = of_others
+                .flat_map(|(run, audit)| {
+                    early_ends(audit).map(move |text| format!("run {} of {all}: {text}", run + 1))
+                })
+                .collect();
+            let devices = of_both_devices(&runs);
             let mut first = runs.swap_remove(0);
-            for doubt in doubts {
-                if !first.doubts.contains(&doubt) {
-                    first.doubts.push(doubt);
-                }
-            }
+            first.doubts.extend(doubts);
             let mut judged = with_counts(first, &counted, options, rules, against, today);
+            judged.findings.extend(elsewhere);
+            sort(&mut judged.findings);
+            judged.audit.reasons.extend(early);
+            judged.audit.reasons.extend(devices);
             judged.audit.reasons.push(format!(
                 "{all} runs: a wait counts only as often as all of them have it (--runs any: if one has it); steps and places are those of the \
                  first"
@@ -115,13 +129,62 @@ fn incomparable(runs: &[Audit], rules: &Rules, against: Option<Against<'_>>) -> 
     if runs.len() < 2 && against.is_none() && !rules.allow.iter().any(by_place) {
         return Vec::new();
     }
-    let of_run = |(run, audit): (usize, &Audit)| {
+    let of = |(run, audit): (usize, &Audit)| {
         audit.incomparable().into_iter().map(move |doubt| match runs.len() {
             1 => doubt,
-            all => Doubt { reason: format!("run {} of {all}: {}", run + 1, doubt.reason), ..doubt },
+            all => of_run(run, all, doubt),
         })
     };
-    runs.iter().enumerate().flat_map(of_run).collect()
+    runs.iter().enumerate().flat_map(of).collect()
+}
+
+/// A doubt with the run that it is about.
+fn of_run(run: usize, all: usize, doubt: Doubt) -> Doubt {
+    Doubt { reason: format!("run {} of {all}: {}", run + 1, doubt.reason), ..doubt }
+}
+
+/// How the program of a run ended too early.
+fn early_ends(audit: &Audit) -> impl Iterator<Item = &str> {
+    let early = audit.problems.iter().filter(|problem| problem.kind == ProblemKind::EndedEarly);
+    early.map(|problem| problem.text.as_str())
+}
+
+/// Says that runs of the emulated device were held against runs of a GPU.
+fn of_both_devices(runs: &[Audit]) -> Option<String> {
+    let emulated = runs.iter().filter(|run| run.source.emulated).count();
+    (emulated > 0 && emulated < runs.len()).then(|| {
+        format!(
+            "{emulated} of the {} runs are of the emulated device, which never waits where only a real driver does: such waits can't be in all runs",
+            runs.len()
+        )
+    })
+}
+
+/// Waits that other runs have and the first has not, each place once.
+fn only_elsewhere(runs: &[Audit]) -> Vec<Finding> {
+    let Some((first, others)) = runs.split_first() else { return Vec::new() };
+    let mut known: BTreeSet<String> = judged_groups(first).into_iter().collect();
+    let mut findings = Vec::new();
+    for (run, audit) in others.iter().enumerate() {
+        for (site, most) in audit.sites.iter().zip(judged_per_step(audit)) {
+            if most == 0 || site.by_recorder || !known.insert(site.group.clone()) {
+                continue;
+            }
+            let message = format!(
+                "{}: up to {} in a step in run {}, and not in all of the others",
+                site.kind.id(),
+                plural(most, "wait", "waits"),
+                run + 2
+            );
+            findings.push(Finding {
+                fingerprint: Some(site.fingerprint.clone()),
+                kind: Some(site.kind),
+                place: site.place().cloned(),
+                ..finding(Code::FlickeringWait, Severity::Note, message)
+            });
+        }
+    }
+    findings
 }
 
 /// Nothing can be said against any place, because it may be one that somebody accepts: the answer is why.

@@ -26,6 +26,7 @@ const ENDING: &str = "salog";
 #[derive(serde::Deserialize)]
 struct RunRecord {
     program: Vec<String>,
+    device: Option<String>,
     end: Option<RunEnd>,
 }
 
@@ -98,6 +99,8 @@ pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Re
         .and_then(|text| serde_json::from_slice::<RunRecord>(&text).ok());
     if let Some(run) = &run {
         trace.source.program.clone_from(&run.program);
+        // Also where no process left a log that says so.
+        trace.source.emulated |= run.device.as_deref() == Some("emulated");
         if let Some(early) = run.ended_early() {
             trace.problem(Problem::new(ProblemKind::EndedEarly, early));
         }

@@ -141,6 +141,12 @@ fn a_wait_that_only_one_of_several_runs_has_fails_only_if_any_is_asked_for() {
     assert_eq!(place.syncaudit(["baseline", "none", "-o", "good"]).status, 0);
     let (outcome, report) = check(&place, &["anchors", "none", "--baseline", "good"]);
     assert_eq!((outcome.status, codes(&report, "note")), (0, vec!["flickering-wait"]));
+    // Also one that only a later run has, where the first has nothing to show.
+    let (outcome, report) = check(&place, &["none", "anchors", "--baseline", "good"]);
+    assert_eq!((outcome.status, codes(&report, "note")), (0, vec!["flickering-wait"]));
+    let finding = &report["findings"][0];
+    assert!(finding["message"].as_str().unwrap().contains("in run 2"), "{finding:#}");
+    assert_eq!(finding["place"]["file"], "reference/src/waits/anchors.rs");
     for order in [["anchors", "none"], ["none", "anchors"]] {
         let (outcome, report) = check(&place, &[order[0], order[1], "--baseline", "good", "--runs", "any"]);
         assert_eq!((outcome.status, codes(&report, "error")), (1, vec!["new-wait"]), "{order:?}");
@@ -149,6 +155,19 @@ fn a_wait_that_only_one_of_several_runs_has_fails_only_if_any_is_asked_for() {
     assert_eq!(outcome.status, 1);
     let next = report["next"][0].as_str().unwrap();
     assert!(next.contains("--update --accept REASON") && !next.contains("[budget]"), "{next}");
+    // What is wrong with a run is said of that run.
+    let run = std::fs::read_to_string(place.path().join("none/run.json")).unwrap();
+    place.file("none/run.json", run.replace("\"exit\": 0", "\"signal\": 9"));
+    let text = place.syncaudit(["check", "anchors", "none"]).text();
+    assert!(text.contains("run 2 of 2: the program was killed by SIGKILL"), "{text}");
+    let outcome = place.syncaudit(["baseline", "none", "-o", "of-killed"]);
+    assert!(
+        outcome.status == 0 && outcome.stderr.contains("note: the program was killed"),
+        "{}",
+        outcome.stderr
+    );
+    let text = place.syncaudit(["check", "anchors", "none", "--warmup", "100"]).text();
+    assert!(text.contains("run 2 of 2: there is no ordinary step"), "{text}");
     // What several traces mean is said, and that they are no ranks of one job.
     for (runs, said) in [
         (
