@@ -267,6 +267,26 @@ fn no_time_of_an_emulated_run_is_shown_anywhere() {
 }
 
 #[test]
+fn run_ahead_is_shown_where_it_is_known_and_why_not_where_it_is_not() {
+    let shown = |trace| {
+        let app = app_of(trace, (100, 30));
+        let text = screen(&app);
+        text.lines().find(|line| line.starts_with("run-ahead")).unwrap_or_default().to_owned()
+    };
+    // The step of the slow synchronise ends after the device's work.
+    assert!(shown(training(false, 1)).contains("no work was left for the device"));
+    assert!(shown(training(true, 1)).contains("not known: an emulated device has no times"));
+    let mut copies_alone = training(false, 1);
+    copies_alone.processes[0].device_ops.retain(|op| op.kind != DeviceOpKind::Kernel);
+    assert!(shown(copies_alone).contains("not known: no kernels were recorded (run --gpu-timeline does)"));
+    let mut one_step = training(false, 1);
+    let launches = one_step.processes[0].threads[0].calls.iter().filter(|call| call.start_ns < 2_400_000);
+    let linked: Vec<u32> = launches.map(|call| call.correlation).collect();
+    one_step.processes[0].device_ops.retain(|op| linked.contains(&op.correlation));
+    assert!(shown(one_step).contains("not known: no kernel of it"));
+}
+
+#[test]
 fn every_view_fits_every_size() {
     let mut app = app_of(training(false, 2), (60, 16));
     for size in [(60, 16), (1, 1), (20, 6), (33, 9), (80, 24), (211, 55), (1000, 200), (60, 16)] {
@@ -411,6 +431,40 @@ fn a_trace_that_grows_keeps_the_place_of_the_user() {
     assert_eq!(app.rec.judged.audit.sites[app.site].fingerprint, fingerprint);
     assert_eq!((app.view, app.window), (View::Site, window));
     assert_eq!(app.wait.map(|wait| app.rec.judged.audit.waits[wait].start_ns), wait);
+}
+
+#[test]
+fn a_lane_stays_selected_when_a_growing_trace_puts_it_elsewhere() {
+    // Threads and streams are in the order of how much they do.
+    let recorded = |calls: [u64; 2]| {
+        let mut trace = TraceBuilder::default();
+        let mut process = trace.process(1);
+        let streams = [process.stream(0x70, Some(7), 0), process.stream(0x80, Some(8), 0)];
+        for ((tid, count), stream) in [200, 300].into_iter().zip(calls).zip(streams) {
+            for at in (0..count).map(|call| 1_000 * (call + 1) + tid) {
+                process.thread(tid).call("cuStreamSynchronize", at, at + 100, CallData::default());
+                let op = DeviceOp { start_ns: at, end_ns: at + 50, stream, ..DeviceOp::default() };
+                process.device_op(DeviceOp { kind: DeviceOpKind::Kernel, ..op });
+            }
+        }
+        let trace = trace.finish();
+        let found = audit(&trace, &AuditOptions::default());
+        Recording::new(trace, found)
+    };
+    let name = |app: &App| app.lane().expect("a lane").name.clone();
+    for (keys, selected) in [("tab", "thread 300"), ("tab tab tab", "stream 8")] {
+        let mut app = App::new(recorded([3, 2]), Keymap::default(), (100, 30));
+        press(&mut app, "0");
+        while app.row.lane > 0 {
+            press(&mut app, "up");
+        }
+        press(&mut app, keys);
+        assert_eq!(name(&app), selected);
+        app.update(recorded([3, 9]));
+        assert_eq!(name(&app), selected);
+        let lanes: Vec<&str> = app.rec.lanes.iter().map(|lane| lane.name.as_str()).collect();
+        assert_eq!(lanes, ["thread 300", "thread 200", "stream 8", "stream 7"]);
+    }
 }
 
 #[test]

@@ -234,13 +234,22 @@ impl Recording {
     }
 
     /// How far the host was ahead of the device when each step ended: until the device had done what the step had asked for.
-    /// `None` where that is not known: no device work that the step's calls link to, or times that mean nothing.
-    #[must_use]
-    pub fn run_ahead_ns(&self) -> Vec<Option<u64>> {
+    /// `None` for a step of which that is not known, as its calls link to no kernel.
+    ///
+    /// # Errors
+    /// Why it is known of no step.
+    pub fn run_ahead_ns(&self) -> Result<Vec<Option<u64>>, &'static str> {
         let steps = &self.judged.audit.steps;
         let mut ahead: Vec<Option<u64>> = vec![None; steps.len()];
         if !self.axis.measured() {
-            return ahead;
+            return Err("not known: an emulated device has no times");
+        }
+        if steps.is_empty() {
+            return Err("not known: no steps");
+        }
+        let mut ops = self.trace.processes.iter().flat_map(|process| &process.device_ops);
+        if !ops.any(|op| op.kind == DeviceOpKind::Kernel) {
+            return Err("not known: no kernels were recorded (run --gpu-timeline does)");
         }
         for (index, process) in (0..).zip(&self.trace.processes) {
             let range = self.steps_of(index);
@@ -269,7 +278,10 @@ impl Recording {
                 }
             }
         }
-        ahead
+        match ahead.iter().any(Option::is_some) {
+            true => Ok(ahead),
+            false => Err("not known: no kernel links to a call of a step that ended"),
+        }
     }
 }
 
@@ -395,6 +407,9 @@ fn stream_lanes(trace: &Trace, index: u32, process: &Process, lanes: &mut Vec<La
             by_stream.entry(op.stream.0).or_default().push(at);
         }
     }
+    // Those that do most first, as with threads: a program may have set itself up with a hundred others.
+    let mut by_stream: Vec<(u32, Vec<u32>)> = by_stream.into_iter().collect();
+    by_stream.sort_by_key(|(_, ops)| std::cmp::Reverse(ops.len()));
     for (stream, ops) in by_stream {
         let known = process.streams.get(stream as usize);
         let name = match known {

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 use std::ffi::OsStr;
 use syncaudit::audit::{AuditOptions, audit};
-use syncaudit::model::Trace;
+use syncaudit::model::{Span, Trace};
 use syncaudit::view::keys::Keymap;
 use syncaudit::view::{App, Recording, Theme, save, widgets};
 
@@ -33,7 +33,26 @@ fn trained() -> Trace {
         process.threads.retain(|thread| thread.tid == process.pid);
         process.device_ops.clear();
     }
+    // So is what it does before its first step, which each new kernel makes longer.
+    let is_step = |span: &&Span| trace.strings.get(span.name) == "step";
+    for process in &mut trace.processes {
+        for thread in &mut process.threads {
+            let first = thread.spans.iter().find(is_step).expect("steps").start_ns;
+            thread.calls.retain(|call| call.start_ns > first);
+        }
+    }
     trace
+}
+
+/// Lines of the trainer's source move with every change to it, and are other tests' business.
+fn without_lines(text: &str) -> String {
+    let mut parts = text.split(".rs:");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out += ".rs:_";
+        out += part.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    out
 }
 
 #[test]
@@ -55,7 +74,7 @@ fn every_view_of_the_trainer_looks_as_it_did() {
         let area = Rect::new(0, 0, 110, 32);
         let mut buffer = Buffer::empty(area);
         widgets::draw(&app, Theme::default(), area, &mut buffer);
-        all += &format!("=== {}\n{}", keys.escape_debug(), save::text(&buffer));
+        all += &format!("=== {}\n{}", keys.escape_debug(), without_lines(&save::text(&buffer)));
     }
     assert_snapshot("view-trainer", &all);
 }

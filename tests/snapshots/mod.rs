@@ -10,5 +10,8 @@ pub fn assert_snapshot(name: &str, found: &str) {
         return;
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(expected == found, "{name} looks different now.\nexpected:\n{expected}\nfound:\n{found}");
+    assert!(
+        expected == found,
+        "{name} looks different now (SYNCAUDIT_UPDATE_SNAPSHOTS=1 takes it as it is).\nexpected:\n{expected}\nfound:\n{found}"
+    );
 }

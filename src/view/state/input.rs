@@ -104,7 +104,7 @@ impl App {
                 self.zoom(event.kind == MouseEventKind::ScrollUp);
             }
             (MouseEventKind::Down(MouseButton::Left), Some(column)) => {
-                let first = 1 + FIXED_ROWS + u16::from(self.has_run_ahead());
+                let first = 1 + FIXED_ROWS + self.run_ahead_height();
                 if event.row == 1 {
                     // On the minimap: go there.
                     let whole = self.rec.axis.whole();

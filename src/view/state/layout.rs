@@ -28,16 +28,16 @@ impl App {
         }
     }
 
-    /// Whether any step's run-ahead is known.
+    /// Lines for the run-ahead of the steps, or, where there is room, for why it is not known.
     #[must_use]
-    pub fn has_run_ahead(&self) -> bool {
-        self.run_ahead_ns.iter().any(Option::is_some)
+    pub fn run_ahead_height(&self) -> u16 {
+        u16::from(self.run_ahead_ns.is_ok() || self.screen.1 >= 24)
     }
 
     /// Lines for lanes.
     #[must_use]
     pub fn lane_height(&self) -> u16 {
-        let fixed = 2 + FIXED_ROWS + u16::from(self.has_run_ahead()) + self.detail_height();
+        let fixed = 2 + FIXED_ROWS + self.run_ahead_height() + self.detail_height();
         self.screen.1.saturating_sub(fixed).max(1)
     }
 

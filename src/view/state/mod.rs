@@ -159,7 +159,7 @@ pub struct App {
     pub idle: usize,
     /// The first row on the screen.
     pub top: usize,
-    pub run_ahead_ns: Vec<Option<u64>>,
+    pub run_ahead_ns: Result<Vec<Option<u64>>, &'static str>,
     pub bookmarks: Vec<u64>,
     /// Index into `sites_shown`.
     pub site_row: usize,
@@ -263,8 +263,11 @@ impl App {
             let wait = &self.rec.judged.audit.waits[wait];
             (wait.process, wait.thread, wait.start_ns)
         });
+        let lane = self.lane().map(|lane| (lane.process, lane.kind));
         self.run_ahead_ns = rec.run_ahead_ns();
         self.rec = rec;
+        let same = self.rec.lanes.iter().position(|now| Some((now.process, now.kind)) == lane);
+        self.row.lane = same.unwrap_or(0);
         let named = |name: Option<String>| {
             self.rec.judged.audit.sites.iter().position(|site| Some(&site.fingerprint) == name.as_ref())
         };

@@ -54,7 +54,7 @@ fn draw_timeline(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     ruler::draw(app, theme, line(area, 1), buf);
     step_strip::draw(app, theme, line(area, 2), buf);
     let mut fixed = 3;
-    if app.has_run_ahead() {
+    if app.run_ahead_height() > 0 {
         run_ahead::draw(app, theme, line(area, fixed), buf);
         fixed += 1;
     }
