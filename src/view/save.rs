@@ -43,7 +43,7 @@ pub fn svg(buffer: &Buffer) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{:.0}\" viewBox=\"0 0 {:.0} {:.0}\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>\n\
-         <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\" xml:space=\"preserve\">\n",
+         <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\">\n",
         width + 16.0,
         height + 16.0,
         width + 16.0,
@@ -92,18 +92,28 @@ fn piece(
             CELL.1
         );
     }
-    if run.trim().is_empty() {
-        return;
-    }
     let bold = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let dim = if modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
     let line = if modifier.contains(Modifier::UNDERLINED) { " text-decoration=\"underline\"" } else { "" };
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{:.1}\" textLength=\"{width:.1}\" fill=\"{ink}\"{bold}{dim}{line}>{}</text>",
-        y + 13.0,
-        escaped(run)
-    );
+    // Drawing programs drop blanks at the ends, and all but one inside, and what is left is stretched to the length then.
+    let mut column = 0;
+    for part in run.split("  ") {
+        let text = part.trim_start();
+        let columns = |text: &str| unicode_width::UnicodeWidthStr::width(text);
+        let at = x + (column + columns(part) - columns(text)) as f32 * CELL.0;
+        column += columns(part) + 2;
+        let text = text.trim_end();
+        if text.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" textLength=\"{:.1}\" fill=\"{ink}\"{bold}{dim}{line}>{}</text>",
+            y + 13.0,
+            columns(text) as f32 * CELL.0,
+            escaped(text)
+        );
+    }
 }
 
 fn escaped(text: &str) -> String {
@@ -187,6 +197,20 @@ mod tests {
         assert!(svg.contains("fill=\"#010203\">a&lt;b &amp; c</text>"), "{svg}");
         assert!(svg.contains(&format!("fill=\"{FOREGROUND}\"/>")), "{svg}");
         assert_eq!(text(&buffer), "a<b & c\n   x\n");
+    }
+
+    #[test]
+    fn blanks_neither_move_nor_stretch_the_text_between_them() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 30, 1));
+        buffer.set_string(0, 0, "  in a step     of  3      ", Style::new());
+        let svg = svg(&buffer);
+        for (column, text) in [(2, "in a step"), (16, "of"), (20, "3")] {
+            let (x, length) = (8.0 + column as f32 * CELL.0, text.len() as f32 * CELL.0);
+            let wanted = format!(
+                "<text x=\"{x:.1}\" y=\"21.0\" textLength=\"{length:.1}\" fill=\"{FOREGROUND}\">{text}</text>"
+            );
+            assert!(svg.contains(&wanted), "no {wanted} in {svg}");
+        }
     }
 
     #[test]
