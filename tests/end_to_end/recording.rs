@@ -274,7 +274,10 @@ fn a_program_that_never_used_the_device_is_told_once() {
         reason.as_str().unwrap().starts_with("no process left an event log: the program ended"),
         "{reason}"
     );
-    assert_eq!((&report["source"]["emulated"], &report["totals"]["blocked_ns"]), (&true.into(), &Value::Null));
+    assert_eq!(
+        (&report["source"]["emulated"], &report["totals"]["blocked_ns"]),
+        (&true.into(), &Value::Null)
+    );
     let check = place.syncaudit(["check", "t"]);
     assert_eq!((check.status, check.text().matches("no process").count()), (2, 1), "{}", check.text());
 }
