@@ -338,6 +338,49 @@ fn a_read_cut_short_by_a_kill_is_at_the_place_of_the_whole_ones_and_what_they_ar
     }
 }
 
+/// A killed run of five steps with one asynchronous copy each; only the first ones have their records.
+fn killed_run(api: Api, bytes: u64, kinds: (u8, u8, u8), synchronise: bool, records: u64) -> Audit {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = LogWriter::create(directory.path(), Options::default()).unwrap();
+    let mut program = Program::start(&writer);
+    for step in 0..5u64 {
+        program.push("step", Payload::U64(step));
+        let correlation = program.call(api, 3, bytes, 0);
+        if step < records {
+            program.memcpy(correlation, kinds.0, kinds.1, kinds.2, bytes);
+        }
+        if synchronise {
+            program.call(STREAM_SYNC, 3, 0, 0);
+        }
+        program.pop();
+    }
+    let path = writer.path().to_owned();
+    drop(program);
+    std::mem::forget(writer);
+    audit(&path)
+}
+
+#[test]
+fn copies_whose_records_a_kill_took_away_never_pass_and_their_place_is_what_the_others_make_it() {
+    // Read into pinned memory: no wait, if it is known of all of them.
+    let pinned = (2, 3, 2);
+    assert_eq!(killed_run(D2H, 4, pinned, false, 5).verdict, Verdict::Pass);
+    let unknown = killed_run(D2H, 4, pinned, false, 3);
+    assert_eq!(unknown.verdict, Verdict::Inconclusive);
+    let why = unknown.reasons.iter().find(|reason| reason.contains("left no record"));
+    assert!(why.is_some_and(|why| why.starts_with("2 copies in ordinary steps")), "{:?}", unknown.reasons);
+    // A small upload never waits here, whatever it comes from, and nor is there a doubt in warm-up steps.
+    assert_eq!(killed_run(H2D, 4, (1, 1, 3), false, 0).verdict, Verdict::Pass);
+    assert_eq!(killed_run(D2H, 4, pinned, false, 0).reasons.len(), unknown.reasons.len());
+
+    let pageable = (1, 1, 3);
+    for records in [5, 3, 1] {
+        let audit = killed_run(H2D, 512, pageable, true, records);
+        assert_eq!((audit.sites.len(), audit.sites[0].rule), (1, "pageable-upload"), "{records}");
+    }
+    assert_eq!(killed_run(H2D, 512, pageable, true, 0).sites[0].rule, "host-to-device-write");
+}
+
 #[test]
 fn a_log_that_is_given_twice_is_counted_once_and_said() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,8 +13,35 @@ use crate::rules::{self, Facts};
 struct Copies {
     least_bytes: u64,
     most_bytes: u64,
-    from: MemoryKind,
-    to: MemoryKind,
+    from: Seen,
+    to: Seen,
+}
+
+/// The memory on one side of all copies, as far as their records tell. A program that is killed leaves its last copies without records; they are
+/// taken to be like the others of their place.
+#[derive(Clone, Copy, PartialEq)]
+enum Seen {
+    Nothing,
+    Only(MemoryKind),
+    Several,
+}
+
+impl Seen {
+    fn of(kind: MemoryKind) -> Self {
+        if kind == MemoryKind::Unknown { Self::Nothing } else { Self::Only(kind) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (known, Self::Nothing) | (Self::Nothing, known) => known,
+            (a, b) if a == b => a,
+            _ => Self::Several,
+        }
+    }
+
+    fn kind(self) -> MemoryKind {
+        if let Self::Only(kind) = self { kind } else { MemoryKind::Unknown }
+    }
 }
 
 /// Gives every site its rule.
@@ -25,23 +52,23 @@ pub(super) fn name(trace: &Trace, waits: &[Wait], sites: &mut [Site]) {
     for wait in waits.iter().filter(|wait| !(wait.unfinished && wait.bytes == 0)) {
         let Some(known) = copies.get_mut(wait.site as usize) else { continue };
         let call = first_call(trace, wait);
-        let (from, to) = call.map_or((MemoryKind::Unknown, MemoryKind::Unknown), |call| (call.from, call.to));
-        let agreed = |a: MemoryKind, b: MemoryKind| if a == b { a } else { MemoryKind::Unknown };
+        let (from, to) =
+            call.map_or((Seen::Nothing, Seen::Nothing), |call| (Seen::of(call.from), Seen::of(call.to)));
         *known = Some(match *known {
             None => Copies { least_bytes: wait.bytes, most_bytes: wait.bytes, from, to },
             Some(copies) => Copies {
                 least_bytes: copies.least_bytes.min(wait.bytes),
                 most_bytes: copies.most_bytes.max(wait.bytes),
-                from: agreed(copies.from, from),
-                to: agreed(copies.to, to),
+                from: copies.from.and(from),
+                to: copies.to.and(to),
             },
         });
     }
     for (site, copies) in sites.iter_mut().zip(copies) {
         site.framework = framework;
-        let unknown =
-            Copies { least_bytes: 0, most_bytes: 0, from: MemoryKind::Unknown, to: MemoryKind::Unknown };
+        let unknown = Copies { least_bytes: 0, most_bytes: 0, from: Seen::Nothing, to: Seen::Nothing };
         let Copies { least_bytes, most_bytes, from, to } = copies.unwrap_or(unknown);
+        let (from, to) = (from.kind(), to.kind());
         site.rule = rules::of(&Facts { site, least_bytes, most_bytes, from, to }).id;
     }
 }

@@ -8,11 +8,13 @@
 use super::ranks::RankRow;
 use super::sites::{Site, SiteStatus};
 use super::steps::{Step, StepKind, StepSource};
-use super::waits::Wait;
+use super::waits::{STAGED_UPLOAD_BYTES, Wait};
 use super::{Audit, AuditOptions, ProcessRow, StepCounts, Totals, ranks, seen};
 use crate::model::{
-    ApiClass, CallEffect, CopyDirection, DeviceOpKind, Problem, ProblemKind, SpanKind, StrId, Trace,
+    ApiClass, CallEffect, CopyDirection, DeviceOpKind, MemoryKind, Problem, ProblemKind, SourceKind,
+    SpanKind, StrId, Trace,
 };
+use rustc_hash::FxHashSet as HashSet;
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,7 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
     let ranks = ranks::rows(&processes, &steps, &waits, trace.times_meaningful());
     let mut doubts = doubts(trace, options, &step_counts, &problems);
     doubts.extend(ranks_without_steps(trace, &ranks));
+    doubts.extend(copies_without_records(trace, &steps, &waits, &problems));
     Audit {
         source: trace.source.clone(),
         times_meaningful: trace.times_meaningful(),
@@ -273,6 +276,60 @@ fn has_ranges(trace: &Trace) -> bool {
                 .iter()
                 .flat_map(|thread| &thread.spans)
                 .any(|span| span.kind == SpanKind::Range)
+    })
+}
+
+/// Copies in ordinary steps of which nobody knows whether they waited: what memory they go to stands in a record that comes later, and that a
+/// program which is killed never wrote.
+fn copies_without_records(
+    trace: &Trace,
+    steps: &[Step],
+    waits: &[Wait],
+    problems: &[Problem],
+) -> Option<Doubt> {
+    let killed = problems.iter().any(|p| matches!(p.kind, ProblemKind::EndedEarly | ProblemKind::NotSealed));
+    if trace.source.kind != SourceKind::Live || !killed {
+        return None;
+    }
+    let known: HashSet<(u32, u32, u32)> = waits
+        .iter()
+        .flat_map(|wait| {
+            [wait.calls.first(), wait.calls.last()].map(|call| Some((wait.process, wait.thread, call?)))
+        })
+        .flatten()
+        .collect();
+    let mut count = 0u64;
+    for (process, of_process) in (0u32..).zip(&trace.processes) {
+        let ordinary: Vec<&Step> =
+            steps.iter().filter(|step| step.process == process && step.kind == StepKind::Ordinary).collect();
+        for (thread, of_thread) in (0u32..).zip(&of_process.threads) {
+            for (index, call) in (0u32..).zip(&of_thread.calls) {
+                let may_wait = match call.direction {
+                    CopyDirection::DeviceToHost | CopyDirection::Unknown => true,
+                    CopyDirection::HostToDevice => {
+                        trace.times_meaningful() || call.bytes > STAGED_UPLOAD_BYTES
+                    }
+                    CopyDirection::DeviceToDevice | CopyDirection::HostToHost => false,
+                };
+                let unrecorded = trace.api(call.api).class == ApiClass::CopyAsync
+                    && (call.from, call.to) == (MemoryKind::Unknown, MemoryKind::Unknown)
+                    && call.effect != CallEffect::Failed;
+                if !unrecorded || !may_wait || known.contains(&(process, thread, index)) {
+                    continue;
+                }
+                let after = ordinary.partition_point(|step| step.start_ns <= call.start_ns);
+                count += u64::from(after > 0 && call.start_ns <= ordinary[after - 1].end_ns);
+            }
+        }
+    }
+    (count > 0).then(|| Doubt {
+        reason: format!(
+            "{} in ordinary steps left no record of the memory copied to, because the program did not end by itself: whether the host waited \
+             there is not known",
+            plural(count, "copy", "copies")
+        ),
+        next: Some("let the program end by itself, with fewer steps".to_owned()),
+        of_part: false,
     })
 }
 
