@@ -224,6 +224,7 @@ fn mistakes_are_answered_with_what_to_do() {
             1,
             "leaves no slot of a block of 8",
         ),
+        ("--graph --waits acks", 1, "one with waits: acks can't be captured"),
         ("--dpace-alpha 0.5", 1, "--dpace-alpha is an option of --loss-type dpace"),
         ("--data nowhere.txt", 1, "cannot read the training data nowhere.txt"),
         ("--data broken.jsonl", 1, "broken.jsonl, line 1"),
@@ -250,6 +251,23 @@ fn the_default_step_can_be_captured_and_no_historical_wait_can() {
             let said = bench.fail(&format!("capture-check --algorithm {algorithm} --waits {waits}"), 1);
             assert!(said.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"), "{waits}: {said}");
         }
+    }
+}
+
+#[test]
+fn a_replayed_step_writes_the_losses_of_one_issued_call_by_call_and_goes_on_from_its_checkpoint() {
+    let bench = Bench::new();
+    for algorithm in ["dflash", "domino"] {
+        let run = format!("--algorithm {algorithm} --schedule-steps 14 --log-every 4 --accumulate 2");
+        let text = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+        bench.succeed(&format!("{run} --steps 14 --metrics calls.jsonl"));
+        bench.succeed(&format!(
+            "{run} --steps 9 --graph --checkpoint {algorithm} --metrics {algorithm}.jsonl"
+        ));
+        bench.succeed(&format!(
+            "{run} --steps 14 --graph --checkpoint {algorithm} --metrics {algorithm}.jsonl"
+        ));
+        assert_eq!(text(&format!("{algorithm}.jsonl")), text("calls.jsonl"));
     }
 }
 

@@ -47,6 +47,7 @@ fn settings(steps: u32) -> Settings {
         checkpoint: None,
         checkpoint_every: None,
         run_ahead: 2,
+        graph: false,
     }
 }
 

@@ -13,9 +13,13 @@ const LOG_EVERY: u64 = 4;
 
 /// Trains under audit with these sources switched on.
 fn audited(place: &Place, waits: &str) -> (Outcome, Value) {
+    audited_with(place, waits, &[])
+}
+
+fn audited_with(place: &Place, waits: &str, options: &[&str]) -> (Outcome, Value) {
     let trainer = built().join("dflash-train");
     let metrics = place.path().join(format!("{waits}.jsonl"));
-    let words: Vec<OsString> = vec![
+    let mut words: Vec<OsString> = vec![
         trainer.into(),
         "--waits".into(),
         waits.into(),
@@ -26,6 +30,7 @@ fn audited(place: &Place, waits: &str) -> (Outcome, Value) {
         "--metrics".into(),
         metrics.into(),
     ];
+    words.extend(options.iter().map(OsString::from));
     place.run(&["--no-trace"], &words.iter().map(OsString::as_os_str).collect::<Vec<_>>())
 }
 
@@ -42,8 +47,13 @@ fn waits_of(report: &Value, kind: &str) -> Vec<u64> {
 /// Every source alone: exact counts on ordinary and on log steps, and no wait from anywhere else.
 #[track_caller]
 fn finds(waits: &str, file: &str, per_step: u64, kinds: &[&str]) {
+    finds_with(&[], waits, file, per_step, kinds);
+}
+
+#[track_caller]
+fn finds_with(options: &[&str], waits: &str, file: &str, per_step: u64, kinds: &[&str]) {
     let place = Place::new();
-    let (outcome, report) = audited(&place, waits);
+    let (outcome, report) = audited_with(&place, waits, options);
     assert_eq!(outcome.status, 1, "{}", outcome.stderr);
     assert_eq!(report["verdict"], "fail", "{:#}", report["reasons"]);
     let ordinary = waits_of(&report, "ordinary");
@@ -95,6 +105,23 @@ fn batch_copies_are_three_uploads_a_step() {
     finds("batch-copy", "reference/src/waits/batch_copy.rs", 3, &["host-to-device-write"]);
 }
 
+const DOMINO: [&str; 2] = ["--algorithm", "domino"];
+
+#[test]
+fn domino_reads_ten_metrics_and_uploads_five_scalars_a_step() {
+    finds_with(&DOMINO, "metrics", "reference/src/waits/metrics.rs", 10, &["device-to-host-read"]);
+    finds_with(&DOMINO, "scalars", "reference/src/waits/scalars.rs", 5, &["host-to-device-write"]);
+}
+
+#[test]
+fn domino_with_every_source_waits_twenty_three_times_a_step() {
+    let place = Place::new();
+    let (outcome, report) = audited_with(&place, "legacy", &DOMINO);
+    assert_eq!(outcome.status, 1, "{}", outcome.stderr);
+    assert!(waits_of(&report, "ordinary").iter().all(|&waits| waits == 23), "{:#}", report["per_step"]);
+    assert_eq!(ordinary_places(&report), 23);
+}
+
 #[test]
 fn all_of_them_together_are_their_sum_and_nothing_is_merged() {
     let place = Place::new();
@@ -119,16 +146,19 @@ fn sum(report: &Value, key: &str) -> u64 {
     report["sites"].as_array().unwrap().iter().map(|site| site[key].as_u64().unwrap()).sum()
 }
 
+/// DFlash and Domino, issued call by call and replayed as a graph.
 #[test]
 fn the_default_waits_on_no_ordinary_step() {
-    let place = Place::new();
-    let (outcome, report) = audited(&place, "none");
-    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
-    assert_eq!(report["verdict"], "pass", "{:#}", report["reasons"]);
-    let ordinary = waits_of(&report, "ordinary");
-    assert!(!ordinary.is_empty() && ordinary.iter().all(|&waits| waits == 0), "{:#}", report["per_step"]);
-    assert_eq!(report["steps"]["total"], STEPS);
-    assert_eq!(report["steps"]["log"], STEPS / LOG_EVERY);
+    for options in [&[][..], &DOMINO, &["--graph"], &["--graph", DOMINO[0], DOMINO[1]]] {
+        let place = Place::new();
+        let (outcome, report) = audited_with(&place, "none", options);
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        assert_eq!(report["verdict"], "pass", "{:#}", report["reasons"]);
+        let ordinary = waits_of(&report, "ordinary");
+        assert!(!ordinary.is_empty() && ordinary.iter().all(|&waits| waits == 0), "{:#}", report["per_step"]);
+        assert_eq!(report["steps"]["total"], STEPS);
+        assert_eq!(report["steps"]["log"], STEPS / LOG_EVERY);
+    }
 }
 
 #[test]

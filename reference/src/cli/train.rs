@@ -149,6 +149,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", help_heading = "Device", default_value = "2", value_parser = positive)]
     pub run_ahead: usize,
 
+    /// Capture the step as a CUDA graph and replay it; only a step with --waits none can be captured
+    #[arg(long, help_heading = "Device")]
+    pub graph: bool,
+
     /// Start even where the preset is known not to fit the device
     #[arg(long, help_heading = "Device")]
     pub force: bool,
@@ -242,6 +246,7 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
         checkpoint: args.checkpoint.clone(),
         checkpoint_every: args.checkpoint_every,
         run_ahead: args.run_ahead,
+        graph: args.graph,
     };
     Ok(Plan { settings, target, source })
 }
@@ -313,6 +318,12 @@ fn open_target(args: &TrainArgs, sizes: &mut Sizes) -> Result<Target> {
 
 /// Trains as the options say.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
+    if args.graph && args.waits != Waits::NONE {
+        return Err(Error::new(format!(
+            "--graph replays a step, and one with waits: {} can't be captured; leave one of the two out",
+            args.waits
+        )));
+    }
     let device = Device::open(args.gpu)?;
     check_fit(args, &device)?;
     let Plan { settings, target, source } = plan(args)?;

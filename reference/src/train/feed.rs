@@ -224,11 +224,16 @@ impl Feed {
         &self.slots[loaded.slot].batch
     }
 
+    /// Which device memory the micro-batches of a step are in.
+    pub fn slots(used: &[Loaded]) -> Vec<usize> {
+        used.iter().map(|loaded| loaded.slot).collect()
+    }
+
     /// What gives the slots of a finished step back; `None` where the training thread copies, as stream order protects it.
     /// Call the result from a host function behind the last use of the batches.
     pub fn release(&self, used: &[Loaded]) -> Option<impl FnOnce() + Send + 'static> {
         let Kind::Staged { free, .. } = &self.kind else { return None };
-        let (free, slots) = (free.clone(), used.iter().map(|loaded| loaded.slot).collect::<Vec<_>>());
+        let (free, slots) = (free.clone(), Self::slots(used));
         // The loader is gone only when training has ended, and then nobody needs the slot.
         Some(move || slots.into_iter().for_each(|slot| free.send(slot).unwrap_or_default()))
     }

@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod feed;
 pub mod ledger;
 pub mod metrics;
+pub mod replay;
 pub mod step;
 
 use crate::device::{Buffer, Device};
@@ -26,6 +27,7 @@ use checkpoint::Position;
 use feed::{BatchShape, Feed, Loaded};
 use ledger::{Ledger, StepSamples};
 use metrics::MetricsReader;
+use replay::Replay;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +62,8 @@ pub struct Settings {
     pub checkpoint_every: Option<u32>,
     /// How many steps the host may be ahead of the device.
     pub run_ahead: usize,
+    /// Replay the step as a CUDA graph instead of issuing it call by call.
+    pub graph: bool,
 }
 
 impl Settings {
@@ -136,13 +140,17 @@ pub fn run(
         StepMetrics::Deferred(reader)
     };
 
+    let mut replay = settings.graph.then(Replay::default);
     let mut position = start;
     while position.step < settings.steps && !stop.load(Ordering::Relaxed) && !acks.failed() {
         let index = position.step;
         {
             let _step = nvtx::range_with_payload(c"step", i64::from(index) + 1);
             metrics.report_arrived(report)?;
-            let used = issue(&mut compute, &mut feed, index, settings.accumulate)?;
+            let used = match &mut replay {
+                Some(replay) => replayed(replay, &mut compute, &mut feed, index, settings.accumulate)?,
+                None => issue(&mut compute, &mut feed, index, settings.accumulate)?,
+            };
             {
                 let _ack = nvtx::range(c"ack");
                 acks.acknowledge(&compute, &feed, &used, index + 1)?;
@@ -184,6 +192,22 @@ fn issue(compute: &mut Compute, feed: &mut Feed, index: u32, accumulate: usize) 
         used.push(loaded);
     }
     compute.update()?;
+    Ok(used)
+}
+
+/// The same by a graph: the compute stream gets behind the uploads of all micro-batches first, as a capture can't look outside.
+fn replayed(
+    replay: &mut Replay,
+    compute: &mut Compute,
+    feed: &mut Feed,
+    index: u32,
+    accumulate: usize,
+) -> Result<Vec<Loaded>> {
+    let used = {
+        let _data = nvtx::range(c"data");
+        (0..accumulate).map(|_| feed.next(&compute.stream)).collect::<Result<Vec<_>>>()?
+    };
+    replay.step(compute, feed, &used, index)?;
     Ok(used)
 }
 

@@ -48,6 +48,16 @@ impl Compute {
         })
     }
 
+    /// All of step `step` (from 0) over micro-batches that are in device memory.
+    pub fn step<'a>(&mut self, step: u32, batches: impl ExactSizeIterator<Item = &'a Batch>) -> Result<()> {
+        let scale = 1.0 / batches.len() as f32;
+        self.begin(step)?;
+        for batch in batches {
+            self.micro_batch(batch, scale)?;
+        }
+        self.update()
+    }
+
     /// Starts step `step`, counted from 0.
     pub fn begin(&mut self, step: u32) -> Result<()> {
         self.step = step;
