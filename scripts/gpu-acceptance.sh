@@ -82,18 +82,43 @@ else
     record "default trainer never waits" fail "exit $status, $waits waits per ordinary step: $(last default.err)"
 fi
 
-audited legacy --waits legacy
-status=$?
-waits=$(field legacy.json ordinary_waits_per_step)
-missing=
-for place in metrics anchors scalars acks batch_copy; do
-    grep -q "reference/src/waits/$place.rs" legacy.json || missing="$missing $place"
+for options in "--algorithm domino" "--graph" "--algorithm domino --graph --precision bf16"; do
+    # shellcheck disable=SC2086 # several words
+    audited options $options
+    status=$?
+    waits=$(field options.json ordinary_waits_per_step)
+    if [ $status -eq 0 ] && [ "$(field options.json verdict)" = pass ] && [ "$(losses options.jsonl | wc -l)" -eq $steps ]; then
+        record "never waits: $options" pass "$waits waits per ordinary step"
+    else
+        record "never waits: $options" fail "exit $status, $waits waits per ordinary step: $(last options.err)"
+    fi
 done
-if [ $status -eq 1 ] && [ "$(field legacy.json verdict)" = fail ] && [ -z "$missing" ]; then
-    record "legacy trainer is found out" pass "all five sources named, $waits waits per ordinary step"
-else
-    record "legacy trainer is found out" fail "exit $status, not named:${missing:- none}; $(last legacy.err)"
-fi
+
+# The same step issued call by call and replayed: same kernels, same order, same bits, on a GPU too.
+for algorithm in dflash domino; do
+    audited calls --algorithm $algorithm --precision bf16
+    audited graph --algorithm $algorithm --precision bf16 --graph
+    if [ -s calls.jsonl ] && cmp -s calls.jsonl graph.jsonl; then
+        record "graph changes no metric: $algorithm" pass "$steps steps equal to the last bit"
+    else
+        record "graph changes no metric: $algorithm" fail "$(diff calls.jsonl graph.jsonl | head -n 3)"
+    fi
+done
+
+for algorithm in dflash domino; do
+    audited legacy --waits legacy --algorithm $algorithm
+    status=$?
+    waits=$(field legacy.json ordinary_waits_per_step)
+    missing=
+    for place in metrics anchors scalars acks batch_copy; do
+        grep -q "reference/src/waits/$place.rs" legacy.json || missing="$missing $place"
+    done
+    if [ $status -eq 1 ] && [ "$(field legacy.json verdict)" = fail ] && [ -z "$missing" ]; then
+        record "legacy trainer is found out: $algorithm" pass "all five sources named, $waits waits per ordinary step"
+    else
+        record "legacy trainer is found out: $algorithm" fail "exit $status, not named:${missing:- none}; $(last legacy.err)"
+    fi
+done
 
 # The historical anchor width changes the shape of matrix products, and with it how a GPU's library rounds; the rest changes
 # no arithmetic.
@@ -136,6 +161,55 @@ if [ $status -ne 0 ] && grep -q "can't be captured" capture.err; then
     record "legacy step can't be captured" pass "$(grep -o "can't be captured.*" capture.err | head -n 1)"
 else
     record "legacy step can't be captured" fail "exit $status: $(last capture.err)"
+fi
+
+# Feature files without Python: four rows of zeros as ids, noise between 0 and 1 as hidden states, everything supervised.
+features() { # file, tokens a row, width
+    local rows=4 ids hidden header
+    ids=$((rows * $2 * 8)) hidden=$((rows * $2 * $3 * 2))
+    header=$(printf '{"input_ids":{"dtype":"I64","shape":[%d,%d],"data_offsets":[0,%d]},' $rows "$2" $ids
+        printf '"hidden_states":{"dtype":"BF16","shape":[%d,%d,%d],"data_offsets":[%d,%d]},' $rows "$2" "$3" $ids $((ids + hidden))
+        printf '"loss_mask":{"dtype":"U8","shape":[%d,%d],"data_offsets":[%d,%d]}}' $rows "$2" $((ids + hidden)) $((ids + hidden + rows * $2)))
+    while [ $((${#header} % 8)) -ne 0 ]; do header+=' '; done
+    {
+        # shellcheck disable=SC2059 # the format is the eight bytes of the header's length
+        printf "\\x$(printf %02x $((${#header} % 256)))\\x$(printf %02x $((${#header} / 256)))\0\0\0\0\0\0"
+        printf %s "$header"
+        head -c $ids /dev/zero
+        # Bytes 0x3c to 0x3f: every pair of them is a bf16 between 0.01 and 1.
+        head -c $hidden /dev/urandom | LC_ALL=C tr '\000-\377' "$(printf '<=>?%.0s' {1..64})"
+        head -c $((rows * $2)) /dev/zero | tr '\0' '\1'
+    } >"$1"
+}
+features tiny.safetensors 64 128
+if plain --features tiny.safetensors --steps 4 --metrics features.jsonl >features.out 2>&1; then
+    record "recorded features" pass "$(losses features.jsonl | wc -l) steps"
+else
+    record "recorded features" fail "$(last features.out)"
+fi
+
+# The published recipe: 211 ms a step on an H200. The wall time of a run holds compilation and set-up, so the time of a step is
+# the difference of two runs over that of their steps.
+recipe() { # steps; prints milliseconds
+    local begin
+    begin=$(date +%s%3N)
+    "$trainer" --preset qwen3-8b --algorithm domino --graph --features recipe.safetensors --steps "$1" --log-every 50 \
+        --metrics recipe.jsonl >recipe.out 2>recipe.err || return 1
+    echo $(($(date +%s%3N) - begin))
+}
+if [ "$device" = emulated ]; then
+    record "published recipe" skip "needs a GPU"
+elif features recipe.safetensors 768 20480 && short=$(recipe 10) && long=$(recipe 60); then
+    step=$(((long - short) / 50)) needs=$(grep '^needs' recipe.err)
+    if losses recipe.jsonl | grep -q -i -e nan -e null; then
+        record "published recipe" fail "a loss is not a number"
+    elif [ "$step" -le 253 ]; then
+        record "published recipe" pass "$step ms a step, published on an H200: 211; $needs"
+    else
+        record "published recipe" fail "$step ms a step, more than 1.2 times the 211 published on an H200; $needs"
+    fi
+else
+    record "published recipe" fail "$(last recipe.err)"
 fi
 
 cat >torch_step.py <<'PYTHON'

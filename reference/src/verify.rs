@@ -12,7 +12,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::device::{self, Buffer, Device, Stream};
 use crate::kernels::loss::METRICS;
-use crate::model::{Batch, Config, DominoHead, Frozen, Model, Scalar};
+use crate::model::{Batch, Config, DominoHead, Frozen, Model, Precision, Scalar};
 
 /// The tolerance when the caller names none: what 32-bit arithmetic reaches against 64-bit expectations.
 pub const DEFAULT_TOLERANCE: f64 = 1e-4;
@@ -105,18 +105,23 @@ impl From<device::Error> for VerifyError {
 ///
 /// # Errors
 /// No device, an unreadable or foreign file. A mismatch is not an error: ask [`Report::is_match`].
-pub fn verify(path: &Path, tolerance: f64) -> Result<Report, VerifyError> {
+pub fn verify(path: &Path, precision: Precision, tolerance: f64) -> Result<Report, VerifyError> {
     // The file first: a wrong path should be reported as such on a machine without a device too.
     let bytes = std::fs::read(path).map_err(VerifyError::Io)?;
     Golden::parse(&bytes)?;
-    verify_on(&Device::open(0)?, &bytes, tolerance)
+    verify_on(&Device::open(0)?, &bytes, precision, tolerance)
 }
 
 /// Checks a golden file's contents on `device`.
 ///
 /// # Errors
 /// A foreign file, or the device's.
-pub fn verify_on(device: &Arc<Device>, bytes: &[u8], tolerance: f64) -> Result<Report, VerifyError> {
+pub fn verify_on(
+    device: &Arc<Device>,
+    bytes: &[u8],
+    precision: Precision,
+    tolerance: f64,
+) -> Result<Report, VerifyError> {
     let golden = Golden::parse(bytes)?;
     let config = golden.config.clone();
     let vocabulary = config.vocab_size;
@@ -125,7 +130,7 @@ pub fn verify_on(device: &Arc<Device>, bytes: &[u8], tolerance: f64) -> Result<R
         embed_tokens: Buffer::from_slice(device, &golden.floats("frozen.embed_tokens")?)?,
         lm_head: Buffer::from_slice(device, &golden.floats("frozen.lm_head")?)?,
     };
-    let mut model = Model::new(device, config, golden.batch, golden.seq_len, frozen, 0)?;
+    let mut model = Model::new(device, config, golden.batch, golden.seq_len, frozen, precision, 0)?;
     let names: Vec<String> = model.params().table.iter().map(|p| p.name.clone()).collect();
     for name in &names {
         model.set_weight(name, &golden.floats(&format!("w.{name}"))?)?;

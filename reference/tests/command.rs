@@ -268,6 +268,13 @@ fn a_replayed_step_writes_the_losses_of_one_issued_call_by_call_and_goes_on_from
             "{run} --steps 14 --graph --checkpoint {algorithm} --metrics {algorithm}.jsonl"
         ));
         assert_eq!(text(&format!("{algorithm}.jsonl")), text("calls.jsonl"));
+        let bf16 = format!("{run} --precision bf16 --steps 6");
+        let said = bench.succeed(&format!("{bf16} --metrics bf16.jsonl"));
+        assert!(said.contains("bf16 operands"), "{said}");
+        bench.succeed(&format!("{bf16} --graph --metrics graph.jsonl"));
+        assert_eq!(text("bf16.jsonl"), text("graph.jsonl"));
+        let (rounded, exact) = (bench.losses("bf16.jsonl"), bench.losses("calls.jsonl"));
+        assert!(rounded != exact[..6] && (rounded[5].1 - exact[5].1).abs() < 0.2, "{rounded:?} {exact:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use dflash_train::device::{Buffer, Device, Stream};
 use dflash_train::kernels::anchors::random_key;
 use dflash_train::model::{
     AnchorScalars, AnchorWidth, Batch, Config, DPACE_ALPHA, DominoHead, Frozen, LayerType, LossType, Model,
-    Scalar,
+    Precision, Scalar,
 };
 use dflash_train::optim::{Curriculum, Metrics, Optimizer, OptimizerConfig, Schedule};
 use proptest::prelude::*;
@@ -73,13 +73,17 @@ fn rig(loss_mask: &[f32]) -> Rig {
 }
 
 fn rig_of(config: Config, loss_mask: &[f32]) -> Rig {
+    rig_in(Precision::F32, config, loss_mask)
+}
+
+fn rig_in(precision: Precision, config: Config, loss_mask: &[f32]) -> Rig {
     let device = Device::in_process();
     let table = config.vocab_size * config.hidden_size;
     let frozen = Frozen {
         embed_tokens: Buffer::from_slice(&device, &noise(1, table)).unwrap(),
         lm_head: Buffer::from_slice(&device, &noise(2, table)).unwrap(),
     };
-    let mut model = Model::new(&device, config.clone(), BATCH, SEQUENCE, frozen, SEED).unwrap();
+    let mut model = Model::new(&device, config.clone(), BATCH, SEQUENCE, frozen, precision, SEED).unwrap();
     let names: Vec<(String, usize)> =
         model.params().table.iter().map(|p| (p.name.clone(), p.len())).collect();
     for (salt, (name, len)) in (10..).zip(names) {
@@ -244,6 +248,19 @@ fn a_width_known_to_the_host_changes_no_bit_of_loss_or_gradients() {
         assert_eq!(default.anchors.iter().map(Vec::len).collect::<Vec<_>>(), [5, 4]);
         assert!(default.grads.iter().any(|g| *g != 0));
         assert_eq!(default, legacy, "{config:?}");
+    }
+}
+
+#[test]
+fn rounded_operands_change_no_bit_with_the_width_and_do_change_the_gradients() {
+    let mask = mask(|s, j| if s == 0 { (5..11).contains(&j) } else { (20..24).contains(&j) });
+    for config in configs() {
+        let step = |precision, host_width| {
+            rig_in(precision, config.clone(), &mask).step(host_width, AnchorScalars::LITERAL, Scalar::Literal)
+        };
+        let rounded = step(Precision::Bf16, false);
+        assert_eq!(rounded, step(Precision::Bf16, true), "{config:?}");
+        assert_ne!(rounded.grads, step(Precision::F32, false).grads);
     }
 }
 

@@ -3,7 +3,7 @@
 use dflash_train::data::Dataset;
 use dflash_train::data::tokenizer::Tokenizer;
 use dflash_train::device::Device;
-use dflash_train::model::DominoHead;
+use dflash_train::model::{DominoHead, Precision};
 use dflash_train::optim::{Curriculum, Metrics, OptimizerConfig, Schedule};
 use dflash_train::preset::Preset;
 use dflash_train::rollout::target::{Target, taps};
@@ -34,6 +34,7 @@ fn settings(steps: u32) -> Settings {
         steps,
         log_every: 4,
         seed: 3,
+        precision: Precision::F32,
         waits: Waits::NONE,
         optimizer: OptimizerConfig {
             schedule: Schedule { peak: 3e-3, warmup_steps: 2, total_steps: 20 },

@@ -5,9 +5,9 @@ use dflash_train::data::Dataset;
 use dflash_train::data::tokenizer::Tokenizer;
 use dflash_train::device::Device;
 use dflash_train::error::{Error, Result};
-use dflash_train::model::{Config, DPACE_ALPHA, DominoHead, LayerType, LossType};
+use dflash_train::model::{Config, DPACE_ALPHA, DominoHead, LayerType, LossType, Precision};
 use dflash_train::optim::{Curriculum, DominoMetrics, Metrics, OptimizerConfig, Schedule};
-use dflash_train::preset::{Preset, Sizes, memory_estimate};
+use dflash_train::preset::{Preset, Sizes, estimate};
 use dflash_train::rollout::features::FeatureFiles;
 use dflash_train::rollout::target::{Target, taps};
 use dflash_train::rollout::worker::Source;
@@ -149,6 +149,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", help_heading = "Device", default_value = "2", value_parser = positive)]
     pub run_ahead: usize,
 
+    /// Operands of matrix products; sums and master weights stay 32-bit [default: the preset's; tiny f32]
+    #[arg(long, value_enum, help_heading = "Device")]
+    pub precision: Option<Precision>,
+
     /// Capture the step as a CUDA graph and replay it; only a step with --waits none can be captured
     #[arg(long, help_heading = "Device")]
     pub graph: bool,
@@ -236,6 +240,7 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
         steps,
         log_every: args.log_every.unwrap_or(sizes.log_every),
         seed: args.seed,
+        precision: precision(args),
         waits: args.waits,
         optimizer,
         curriculum: Curriculum::new(
@@ -249,6 +254,10 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
         graph: args.graph,
     };
     Ok(Plan { settings, target, source })
+}
+
+fn precision(args: &TrainArgs) -> Precision {
+    args.precision.unwrap_or(args.preset.precision())
 }
 
 /// Head, loss and attention of the draft as the options say.
@@ -355,10 +364,12 @@ fn check_fit(args: &TrainArgs, device: &Device) -> Result<()> {
     if args.preset != Preset::Qwen3Eight {
         return Ok(());
     }
-    let sizes = args.preset.sizes(args.preset.published_vocabulary(), 0);
+    let mut sizes = args.preset.sizes(args.preset.published_vocabulary(), 0);
+    set_objective(args, &mut sizes.draft)?;
     let batch = args.batch.unwrap_or(sizes.batch);
     let sequence = args.sequence.unwrap_or(sizes.sequence);
-    let estimate = memory_estimate(&sizes.draft, batch, sequence, args.run_ahead + 1);
+    let slots = (args.run_ahead + 1) * args.accumulate;
+    let estimate = estimate(&sizes.draft, precision(args), batch, sequence, slots);
     eprintln!("{estimate}");
     if device.is_emulated() && !args.force {
         return Err(Error::new(format!(
@@ -419,7 +430,15 @@ impl Reporter {
 
     fn start(&self, device: &Device, settings: &Settings) {
         let kind = if device.is_emulated() { ", emulated: losses are real, times are not" } else { "" };
-        eprintln!("device  {}{kind}; matrix products by {}", device.name(), device.gemm_provider());
+        let operands = match settings.precision {
+            Precision::F32 => "fp32",
+            Precision::Bf16 => "bf16 operands",
+        };
+        eprintln!(
+            "device  {}{kind}; matrix products by {}, {operands}",
+            device.name(),
+            device.gemm_provider()
+        );
         eprintln!(
             "train   {} steps of {} x {} tokens, objective: {}, waits: {}, seed {}",
             settings.steps,

@@ -1,4 +1,5 @@
-//! Matrix products: cuBLAS on a GPU that has it, the own `gemm` kernel everywhere else. Always 32-bit floats, never TF32.
+//! Matrix products: cuBLAS on a GPU that has it, the own kernels everywhere else. In 32-bit floats, never TF32; or from bf16
+//! operands with 32-bit sums and results, which tensor cores compute.
 #![allow(unsafe_code)]
 
 use std::sync::Mutex;
@@ -85,6 +86,13 @@ impl Gemm {
     }
 }
 
+/// The operands of a product, both in the same precision.
+#[derive(Debug, Clone, Copy)]
+enum Operands {
+    F32(View<f32>, View<f32>),
+    Bf16(View<u16>, View<u16>),
+}
+
 impl Stream {
     /// `c = a b` or, with `accumulate`, `c += a b`, with the operands laid out as `layout` says.
     ///
@@ -99,46 +107,84 @@ impl Stream {
         c: View<f32>,
         accumulate: bool,
     ) -> Result<()> {
+        self.product(layout, shape, Operands::F32(a, b), c, accumulate)
+    }
+
+    /// As [`Stream::gemm`], from bf16 operands (see `kernels::gemm::round_bf16`).
+    ///
+    /// # Errors
+    /// As [`Stream::gemm`].
+    pub fn gemm_bf16(
+        &self,
+        layout: Layout,
+        shape: GemmShape,
+        a: View<u16>,
+        b: View<u16>,
+        c: View<f32>,
+        accumulate: bool,
+    ) -> Result<()> {
+        self.product(layout, shape, Operands::Bf16(a, b), c, accumulate)
+    }
+
+    fn product(
+        &self,
+        layout: Layout,
+        shape: GemmShape,
+        operands: Operands,
+        c: View<f32>,
+        accumulate: bool,
+    ) -> Result<()> {
         let GemmShape { m, n, k } = shape;
-        Error::check_length(|| format!("gemm {layout:?} {shape:?}, A"), m * k, a.len())?;
-        Error::check_length(|| format!("gemm {layout:?} {shape:?}, B"), k * n, b.len())?;
+        let (a_len, b_len) = match operands {
+            Operands::F32(a, b) => (a.len(), b.len()),
+            Operands::Bf16(a, b) => (a.len(), b.len()),
+        };
+        Error::check_length(|| format!("gemm {layout:?} {shape:?}, A"), m * k, a_len)?;
+        Error::check_length(|| format!("gemm {layout:?} {shape:?}, B"), k * n, b_len)?;
         Error::check_length(|| format!("gemm {layout:?} {shape:?}, C"), m * n, c.len())?;
         if m == 0 || n == 0 || k == 0 {
             return if accumulate { Ok(()) } else { self.zero(c.slice(0..m * n)) };
         }
-        match &self.device().gemm {
-            Gemm::Cublas(blas) => blas.multiply(self, layout, shape, a, b, c, accumulate),
-            Gemm::Kernel => {
-                // Strides between neighbours along m and k of A, and along k and n of B.
-                let ((am, ak), (bk, bn)) = match layout {
-                    Layout::Nn => ((k, 1), (n, 1)),
-                    Layout::Nt => ((k, 1), (1, k)),
-                    Layout::Tn => ((1, m), (n, 1)),
-                };
-                kernels::gemm::gemm::launch(self, a, b, c, m, n, k, am, ak, bk, bn, i32::from(accumulate))
+        if let Gemm::Cublas(blas) = &self.device().gemm {
+            return blas.multiply(self, layout, shape, operands, c, accumulate);
+        }
+        // Strides between neighbours along m and k of A, and along k and n of B.
+        let ((am, ak), (bk, bn)) = match layout {
+            Layout::Nn => ((k, 1), (n, 1)),
+            Layout::Nt => ((k, 1), (1, k)),
+            Layout::Tn => ((1, m), (n, 1)),
+        };
+        let add = i32::from(accumulate);
+        match operands {
+            Operands::F32(a, b) => kernels::gemm::gemm::launch(self, a, b, c, m, n, k, am, ak, bk, bn, add),
+            Operands::Bf16(a, b) => {
+                kernels::gemm::gemm_bf16::launch(self, a, b, c, m, n, k, am, ak, bk, bn, add)
             }
         }
     }
 }
 
 impl Cublas {
-    #[allow(clippy::too_many_arguments)]
     fn multiply(
         &self,
         stream: &Stream,
         layout: Layout,
         shape: GemmShape,
-        a: View<f32>,
-        b: View<f32>,
+        operands: Operands,
         c: View<f32>,
         accumulate: bool,
     ) -> Result<()> {
         use sys::cublasOperation_t::{CUBLAS_OP_N as N, CUBLAS_OP_T as T};
+        use sys::cudaDataType_t::{CUDA_R_16BF as BF16, CUDA_R_32F as F32};
         let narrow = |v: usize| i32::try_from(v).map_err(|_| Error::misuse(format!("gemm size {v}")));
         let (m, n, k) = (narrow(shape.m)?, narrow(shape.n)?, narrow(shape.k)?);
         // cuBLAS is column-major: row-major C = A B is column-major C^T = B^T A^T, so B goes first.
         let (op_b, ld_b) = if layout == Layout::Nt { (T, k) } else { (N, n) };
         let (op_a, ld_a) = if layout == Layout::Tn { (T, m) } else { (N, k) };
+        let (a, b, element) = match operands {
+            Operands::F32(a, b) => (a.address(), b.address(), F32),
+            Operands::Bf16(a, b) => (a.address(), b.address(), BF16),
+        };
         let (alpha, beta) = (1.0_f32, if accumulate { 1.0_f32 } else { 0.0 });
         let stream_handle =
             stream.handle.as_ref().ok_or_else(|| Error::misuse("cuBLAS without a driver stream"))?;
@@ -154,23 +200,28 @@ impl Cublas {
             )
             .result()
             .map_err(failed("cublasSetWorkspace"))?;
-            cublas::sgemm(
+            cublas::gemm_ex(
                 *handle,
                 op_b,
                 op_a,
                 n,
                 m,
                 k,
-                &raw const alpha,
-                std::ptr::with_exposed_provenance(b.address() as usize),
+                (&raw const alpha).cast(),
+                std::ptr::with_exposed_provenance(b as usize),
+                element,
                 ld_b,
-                std::ptr::with_exposed_provenance(a.address() as usize),
+                std::ptr::with_exposed_provenance(a as usize),
+                element,
                 ld_a,
-                &raw const beta,
+                (&raw const beta).cast(),
                 std::ptr::with_exposed_provenance_mut(c.address() as usize),
+                F32,
                 n,
+                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
-            .map_err(failed("cublasSgemm"))
+            .map_err(failed("cublasGemmEx"))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Backend, Device, Error, Result, Stream, driver, in_process};
 
@@ -21,6 +22,8 @@ pub unsafe trait Pod: Copy + Default + Send + Sync + 'static {}
 unsafe impl Pod for f32 {}
 // SAFETY: plain numbers.
 unsafe impl Pod for i32 {}
+// SAFETY: as above.
+unsafe impl Pod for u16 {}
 // SAFETY: plain numbers.
 unsafe impl Pod for u32 {}
 // SAFETY: plain numbers.
@@ -99,6 +102,7 @@ impl<T: Pod> Buffer<T> {
             }
             Backend::InProcess => in_process::alloc(bytes),
         };
+        device.allocated.fetch_add(bytes, Ordering::Relaxed);
         Ok(Self { view: View { address, len, element: PhantomData }, device: device.clone() })
     }
 
@@ -153,6 +157,8 @@ impl<T: Pod> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
+        let bytes = (self.view.len * size_of::<T>()).max(1);
+        self.device.allocated.fetch_sub(bytes, Ordering::Relaxed);
         match self.device.backend {
             Backend::Driver { .. } => driver::mem_free(self.view.address),
             Backend::InProcess => in_process::free(self.view.address),

@@ -26,6 +26,7 @@ mod module;
 mod stream;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use blas::{GemmShape, Layout};
 pub use error::{Error, Result};
@@ -43,6 +44,8 @@ pub struct Device {
     backend: Backend,
     name: String,
     gemm: blas::Gemm,
+    /// Bytes in live buffers.
+    allocated: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,8 @@ impl Device {
         let module = module::Module::load(&context, emulated, crate::kernels::all())?;
         let name = context.name()?;
         let gemm = if emulated { blas::Gemm::Kernel } else { blas::Gemm::find()? };
-        Ok(Arc::new(Self { backend: Backend::Driver { context, module, emulated }, name, gemm }))
+        let backend = Backend::Driver { context, module, emulated };
+        Ok(Arc::new(Self { backend, name, gemm, allocated: AtomicUsize::new(0) }))
     }
 
     /// A device made of host memory whose streams execute at once on the calling thread. For tests and for computing
@@ -75,6 +79,7 @@ impl Device {
             backend: Backend::InProcess,
             name: "in-process".to_owned(),
             gemm: blas::Gemm::Kernel,
+            allocated: AtomicUsize::new(0),
         })
     }
 
@@ -87,6 +92,12 @@ impl Device {
             Backend::Driver { context, .. } => context.bind_to_thread(),
             Backend::InProcess => Ok(()),
         }
+    }
+
+    /// Bytes of device memory in live [`Buffer`]s.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated.load(Ordering::Relaxed)
     }
 
     /// What the driver calls the device.

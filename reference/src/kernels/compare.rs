@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::anchors::random_key;
+use super::gemm::to_bf16;
 use super::{Access, Kernel, Param, Plain};
 use crate::device::{Buffer, Device, Error, Result, Stream};
 use crate::verify::relative_error;
@@ -162,7 +163,7 @@ pub fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for kernel in super::all() {
         let variants: &[(&'static str, &[(&str, usize)])] = match kernel.name {
-            "gemm" => &[
+            "gemm" | "gemm_bf16" => &[
                 ("A B", &[("am", 70), ("ak", 1), ("bk", 45), ("bn", 1), ("accumulate", 0)]),
                 ("A B^T", &[("am", 70), ("ak", 1), ("bk", 1), ("bn", 70), ("accumulate", 0)]),
                 ("+= A^T B", &[("am", 1), ("ak", 37), ("bk", 45), ("bn", 1), ("accumulate", 1)]),
@@ -229,9 +230,9 @@ fn value(kernel: &Kernel, param: &Param, fixed: Option<usize>) -> Result<u64> {
         return if param.element == "f32" { (n as f32).encode(param.name) } else { size(n) };
     }
     match (kernel.name, param.name) {
-        ("gemm", "m") => size(37),
-        ("gemm", "n") => size(45),
-        ("gemm", "k") => size(70),
+        ("gemm" | "gemm_bf16", "m") => size(37),
+        ("gemm" | "gemm_bf16", "n") => size(45),
+        ("gemm" | "gemm_bf16", "k") => size(70),
         ("rotary", "rows") => size(SEQUENCES * BLOCKS * SLOTS),
         ("square_sums", "n") => size(1003),
         ("square_sums", "chunk") => size(300),
@@ -284,6 +285,11 @@ fn contents(param: &Param, salt: usize, n: usize) -> Vec<u32> {
     let words = |f: &dyn Fn(usize) -> u32| (0..n).map(f).collect::<Vec<u32>>();
     let floats = |f: &dyn Fn(usize) -> f32| (0..n).map(|i| f(i).to_bits()).collect::<Vec<u32>>();
     match (param.element, param.name) {
+        // Two to a word; that they fill only half of the memory does not matter.
+        ("u16", _) => words(&|i| {
+            let half = |i| u32::from(to_bf16(2.0 * random(i) - 1.0));
+            half(2 * i) | half(2 * i + 1) << 16
+        }),
         ("i32", "input_ids" | "labels" | "noise_ids" | "mask_token_at") => words(&below(VOCABULARY)),
         ("i32", "anchors") => words(&below(SEQ_LEN)),
         ("i32", "keep") => words(&|i| u32::from(random(i) < 0.7)),

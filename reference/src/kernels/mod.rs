@@ -112,6 +112,8 @@ const PRELUDE: &str = include_str!("prelude.cu");
 pub fn all() -> &'static [&'static Kernel] {
     static ALL: &[&Kernel] = &[
         &gemm::gemm::KERNEL,
+        &gemm::gemm_bf16::KERNEL,
+        &gemm::round_bf16::KERNEL,
         &anchors::anchor_count::KERNEL,
         &anchors::anchor_draw::KERNEL,
         &anchors::noise_embed::KERNEL,

@@ -57,6 +57,15 @@ __device__ unsigned int philox(unsigned int c0, unsigned int c1, unsigned int c2
     return c0;
 }
 
+// bf16 as the upper half of a float; the host twins are in gemm.rs.
+__device__ __forceinline__ float from_bf16(unsigned short x) { return __uint_as_float((unsigned int)x << 16); }
+
+__device__ __forceinline__ unsigned short to_bf16(float x)
+{
+    unsigned int bits = __float_as_uint(x);
+    return x != x ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif

@@ -88,11 +88,13 @@ impl Plain for usize {
 macro_rules! pointer {
     (c read f32) => { "const float* __restrict__" };
     (c read i32) => { "const int* __restrict__" };
+    (c read u16) => { "const unsigned short* __restrict__" };
     (c read u32) => { "const unsigned int* __restrict__" };
     (c maybe f32) => { "const float*" };
     (c maybe i32) => { "const int*" };
     (c write f32) => { "float* __restrict__" };
     (c write i32) => { "int* __restrict__" };
+    (c write u16) => { "unsigned short* __restrict__" };
     (c write u32) => { "unsigned int* __restrict__" };
 
     (access read) => { Access::Read };

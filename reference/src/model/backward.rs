@@ -2,28 +2,11 @@
 //!
 //! Weight gradients are added up sequence by sequence (see `kernels`: trailing padding is neutral).
 
+use super::products::Rows;
 use super::workspace::NORM_CHUNK;
 use super::{Batch, Model};
 use crate::device::{GemmShape, Layout, Result, Stream, View};
 use crate::kernels::{attention, domino, elementwise, norm, rotary};
-
-/// A matrix of rows of which each sequence has equally many.
-#[derive(Clone, Copy)]
-struct Rows {
-    sequences: usize,
-    each: usize,
-}
-
-impl Rows {
-    fn all(self) -> usize {
-        self.sequences * self.each
-    }
-
-    /// The same memory seen as one row per head.
-    fn heads(self, heads: usize) -> Self {
-        Self { each: self.each * heads, ..self }
-    }
-}
 
 impl Model {
     pub(super) fn run_backward(&self, stream: &Stream, batch: &Batch, scale: f32) -> Result<()> {
@@ -82,7 +65,7 @@ impl Model {
             0,
         )?;
         let features = c.num_context_features * h;
-        weight_gradient(
+        self.weight_gradient(
             stream,
             ws.d_context_raw.view(),
             batch.hidden_states.view(),
@@ -118,8 +101,8 @@ impl Model {
             slots,
             head.suffix_start(),
         )?;
-        weight_gradient(stream, d_projected, d.features.view(), grads.project, draft, h + g, e)?;
-        input_gradient(stream, d_projected, w.project, d_features, draft, h + g, e, false)?;
+        self.weight_gradient(stream, d_projected, d.features.view(), grads.project, draft, h + g, e)?;
+        self.input_gradient(stream, d_projected, w.project, d_features, draft, h + g, e, false)?;
         domino::concat_backward::launch(
             stream,
             d_features,
@@ -134,7 +117,7 @@ impl Model {
             d.d_states.view(),
             d.states.view(),
             d.gates.view(),
-            w.gru_state,
+            w.gru_state.full(),
             d.d_inputs.view(),
             d.d_recurrent.view(),
             d.carry.view(),
@@ -142,19 +125,16 @@ impl Model {
             slots,
             g,
         )?;
-        weight_gradient(stream, d.d_inputs.view(), d.previous.view(), grads.gru_input, draft, h, 3 * g)?;
+        self.weight_gradient(stream, d.d_inputs.view(), d.previous.view(), grads.gru_input, draft, h, 3 * g)?;
         // A slot's gradient meets the state of the slot before: the same rows, shifted by one. In the first slot of a block,
         // where the row before belongs to another block, the gradient is zero.
         for s in 0..draft.sequences {
             let (first, last) = (s * draft.each, (s + 1) * draft.each - 1);
-            stream.gemm(
-                Layout::Tn,
-                GemmShape { m: 3 * g, n: g, k: draft.each - 1 },
-                d.d_recurrent.slice((first + 1) * 3 * g..(last + 1) * 3 * g),
-                d.states.slice(first * g..last * g),
-                grads.gru_state,
-                true,
-            )?;
+            let before = d.states.slice(first * g..last * g);
+            let behind = d.d_recurrent.slice((first + 1) * 3 * g..(last + 1) * 3 * g);
+            let shape = GemmShape { m: 3 * g, n: g, k: draft.each - 1 };
+            let operands = (behind.into(), before.into());
+            self.product(stream, Layout::Tn, shape, operands, grads.gru_state, true)?;
         }
         Ok(())
     }
@@ -167,8 +147,8 @@ impl Model {
         let (h, inner) = (c.hidden_size, c.intermediate_size);
         let (dx, dh) = (ws.dx.view(), ws.dh.view());
 
-        weight_gradient(stream, dx, state.gated.view(), g.down, draft, inner, h)?;
-        input_gradient(stream, dx, w.down, ws.d_gated.view(), draft, inner, h, false)?;
+        self.weight_gradient(stream, dx, state.gated.view(), g.down, draft, inner, h)?;
+        self.input_gradient(stream, dx, w.down, ws.d_gated.view(), draft, inner, h, false)?;
         elementwise::silu_gate_backward::launch(
             stream,
             ws.d_gated.view(),
@@ -178,10 +158,10 @@ impl Model {
             ws.d_up.view(),
             draft.all() * inner,
         )?;
-        weight_gradient(stream, ws.d_gate.view(), state.h_mid.view(), g.gate, draft, h, inner)?;
-        weight_gradient(stream, ws.d_up.view(), state.h_mid.view(), g.up, draft, h, inner)?;
-        input_gradient(stream, ws.d_gate.view(), w.gate, dh, draft, h, inner, false)?;
-        input_gradient(stream, ws.d_up.view(), w.up, dh, draft, h, inner, true)?;
+        self.weight_gradient(stream, ws.d_gate.view(), state.h_mid.view(), g.gate, draft, h, inner)?;
+        self.weight_gradient(stream, ws.d_up.view(), state.h_mid.view(), g.up, draft, h, inner)?;
+        self.input_gradient(stream, ws.d_gate.view(), w.gate, dh, draft, h, inner, false)?;
+        self.input_gradient(stream, ws.d_up.view(), w.up, dh, draft, h, inner, true)?;
         self.norm_weight(stream, dh, state.x_mid.view(), state.rstd_mid.view(), g.post_norm, draft, h)?;
         norm::rms_norm_backward::launch(
             stream,
@@ -205,8 +185,8 @@ impl Model {
         let (heads, kv_heads) = (c.num_attention_heads, c.num_key_value_heads);
         let (dx, dh) = (ws.dx.view(), ws.dh.view());
 
-        weight_gradient(stream, dx, state.attended.view(), g.o, draft, q, h)?;
-        input_gradient(stream, dx, w.o, ws.d_attended.view(), draft, q, h, false)?;
+        self.weight_gradient(stream, dx, state.attended.view(), g.o, draft, q, h)?;
+        self.input_gradient(stream, dx, w.o, ws.d_attended.view(), draft, q, h, false)?;
         self.backward_scores(stream, layer)?;
 
         // Back through rotation and norm, per head.
@@ -272,16 +252,16 @@ impl Model {
         }
 
         let h_in = state.h_in.view();
-        weight_gradient(stream, ws.dq_raw.view(), h_in, g.q, draft, h, q)?;
-        weight_gradient(stream, ws.dkd_raw.view(), h_in, g.k, draft, h, kv)?;
-        weight_gradient(stream, ws.dvd.view(), h_in, g.v, draft, h, kv)?;
-        weight_gradient(stream, ws.dkc_raw.view(), ws.context.view(), g.k, context, h, kv)?;
-        weight_gradient(stream, ws.dvc.view(), ws.context.view(), g.v, context, h, kv)?;
-        input_gradient(stream, ws.dq_raw.view(), w.q, dh, draft, h, q, false)?;
-        input_gradient(stream, ws.dkd_raw.view(), w.k, dh, draft, h, kv, true)?;
-        input_gradient(stream, ws.dvd.view(), w.v, dh, draft, h, kv, true)?;
-        input_gradient(stream, ws.dkc_raw.view(), w.k, ws.d_context.view(), context, h, kv, true)?;
-        input_gradient(stream, ws.dvc.view(), w.v, ws.d_context.view(), context, h, kv, true)?;
+        self.weight_gradient(stream, ws.dq_raw.view(), h_in, g.q, draft, h, q)?;
+        self.weight_gradient(stream, ws.dkd_raw.view(), h_in, g.k, draft, h, kv)?;
+        self.weight_gradient(stream, ws.dvd.view(), h_in, g.v, draft, h, kv)?;
+        self.weight_gradient(stream, ws.dkc_raw.view(), ws.context.view(), g.k, context, h, kv)?;
+        self.weight_gradient(stream, ws.dvc.view(), ws.context.view(), g.v, context, h, kv)?;
+        self.input_gradient(stream, ws.dq_raw.view(), w.q, dh, draft, h, q, false)?;
+        self.input_gradient(stream, ws.dkd_raw.view(), w.k, dh, draft, h, kv, true)?;
+        self.input_gradient(stream, ws.dvd.view(), w.v, dh, draft, h, kv, true)?;
+        self.input_gradient(stream, ws.dkc_raw.view(), w.k, ws.d_context.view(), context, h, kv, true)?;
+        self.input_gradient(stream, ws.dvc.view(), w.v, ws.d_context.view(), context, h, kv, true)?;
         self.norm_weight(stream, dh, state.x_in.view(), state.rstd_in.view(), g.input_norm, draft, h)?;
         norm::rms_norm_backward::launch(
             stream,
@@ -416,43 +396,4 @@ impl Model {
         let chunks = rows.sequences * rows.each.div_ceil(NORM_CHUNK);
         norm::column_sum::launch(stream, partial, gradient, chunks, width)
     }
-}
-
-/// `dw[outputs, inputs] += dy[rows, outputs]^T x[rows, inputs]`, one sequence after the other.
-fn weight_gradient(
-    stream: &Stream,
-    dy: View<f32>,
-    x: View<f32>,
-    dw: View<f32>,
-    rows: Rows,
-    inputs: usize,
-    outputs: usize,
-) -> Result<()> {
-    for s in 0..rows.sequences {
-        let (first, end) = (s * rows.each, (s + 1) * rows.each);
-        stream.gemm(
-            Layout::Tn,
-            GemmShape { m: outputs, n: inputs, k: rows.each },
-            dy.slice(first * outputs..end * outputs),
-            x.slice(first * inputs..end * inputs),
-            dw,
-            true,
-        )?;
-    }
-    Ok(())
-}
-
-/// `dx[rows, inputs] (+)= dy[rows, outputs] w[outputs, inputs]`.
-#[allow(clippy::too_many_arguments)]
-fn input_gradient(
-    stream: &Stream,
-    dy: View<f32>,
-    w: View<f32>,
-    dx: View<f32>,
-    rows: Rows,
-    inputs: usize,
-    outputs: usize,
-    accumulate: bool,
-) -> Result<()> {
-    stream.gemm(Layout::Nn, GemmShape { m: rows.all(), n: inputs, k: outputs }, dy, w, dx, accumulate)
 }

@@ -2,7 +2,7 @@
 //! here, so that no chunk of logits is computed twice.
 
 use super::{Batch, Model, Scalar};
-use crate::device::{Buffer, GemmShape, Layout, Result, Stream, View};
+use crate::device::{Buffer, GemmShape, Layout, Result, Stream};
 use crate::kernels::{anchors, attention, domino, elementwise, loss, norm, rotary};
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ impl Model {
         let (rows, context_rows) = (sequences * blocks * slots, sequences * self.seq_len);
         let (h, eps) = (c.hidden_size, c.rms_norm_eps);
 
+        self.round_weights(stream)?;
         anchors::noise_embed::launch(
             stream,
             batch.input_ids.view(),
@@ -32,7 +33,15 @@ impl Model {
         )?;
 
         let features = c.num_context_features * h;
-        linear(stream, batch.hidden_states.view(), w.fc, ws.context_raw.view(), context_rows, features, h)?;
+        self.linear(
+            stream,
+            batch.hidden_states.view(),
+            w.fc,
+            ws.context_raw.view(),
+            context_rows,
+            features,
+            h,
+        )?;
         norm::rms_norm::launch(
             stream,
             ws.context_raw.view(),
@@ -85,11 +94,11 @@ impl Model {
             h,
             head.first_slot(),
         )?;
-        linear(stream, d.previous.view(), w.gru_input, d.inputs.view(), rows, h, 3 * g)?;
+        self.linear(stream, d.previous.view(), w.gru_input, d.inputs.view(), rows, h, 3 * g)?;
         domino::gru::launch(
             stream,
             d.inputs.view(),
-            w.gru_state,
+            w.gru_state.full(),
             d.states.view(),
             d.gates.view(),
             blocks,
@@ -97,7 +106,7 @@ impl Model {
             g,
         )?;
         domino::concat::launch(stream, ws.hidden.view(), d.states.view(), d.features.view(), rows, h, g)?;
-        linear(stream, d.features.view(), w.project, d.projected.view(), rows, h + g, e)?;
+        self.linear(stream, d.features.view(), w.project, d.projected.view(), rows, h + g, e)?;
         domino::suffix_silu::launch(
             stream,
             d.projected.view(),
@@ -129,11 +138,11 @@ impl Model {
             h,
             eps,
         )?;
-        linear(stream, state.h_in.view(), w.q, state.q_raw.view(), rows, h, q)?;
-        linear(stream, state.h_in.view(), w.k, state.kd_raw.view(), rows, h, kv)?;
-        linear(stream, state.h_in.view(), w.v, state.vd.view(), rows, h, kv)?;
-        linear(stream, context, w.k, state.kc_raw.view(), context_rows, h, kv)?;
-        linear(stream, context, w.v, state.vc.view(), context_rows, h, kv)?;
+        self.linear(stream, state.h_in.view(), w.q, state.q_raw.view(), rows, h, q)?;
+        self.linear(stream, state.h_in.view(), w.k, state.kd_raw.view(), rows, h, kv)?;
+        self.linear(stream, state.h_in.view(), w.v, state.vd.view(), rows, h, kv)?;
+        self.linear(stream, context, w.k, state.kc_raw.view(), context_rows, h, kv)?;
+        self.linear(stream, context, w.v, state.vc.view(), context_rows, h, kv)?;
 
         // Per head: norm, then rotation in place.
         let anchors = Some(ws.anchors.view());
@@ -188,7 +197,7 @@ impl Model {
             c.window(layer),
             self.attention_scale(),
         )?;
-        linear(stream, state.attended.view(), w.o, ws.projected.view(), rows, q, h)?;
+        self.linear(stream, state.attended.view(), w.o, ws.projected.view(), rows, q, h)?;
         elementwise::add::launch(
             stream,
             state.x_in.view(),
@@ -207,8 +216,8 @@ impl Model {
             h,
             eps,
         )?;
-        linear(stream, state.h_mid.view(), w.gate, state.gate.view(), rows, h, inner)?;
-        linear(stream, state.h_mid.view(), w.up, state.up.view(), rows, h, inner)?;
+        self.linear(stream, state.h_mid.view(), w.gate, state.gate.view(), rows, h, inner)?;
+        self.linear(stream, state.h_mid.view(), w.up, state.up.view(), rows, h, inner)?;
         elementwise::silu_gate::launch(
             stream,
             state.gate.view(),
@@ -216,7 +225,7 @@ impl Model {
             state.gated.view(),
             rows * inner,
         )?;
-        linear(stream, state.gated.view(), w.down, ws.projected.view(), rows, inner, h)?;
+        self.linear(stream, state.gated.view(), w.down, ws.projected.view(), rows, inner, h)?;
         elementwise::add::launch(
             stream,
             state.x_mid.view(),
@@ -295,26 +304,28 @@ impl Model {
     fn loss_chunk(&self, stream: &Stream, rows: Range<usize>) -> Result<()> {
         let (c, ws) = (&self.config, &self.workspace);
         let (n, h, v) = (rows.len(), c.hidden_size, c.vocab_size);
-        let lm_head = self.frozen.lm_head.view();
+        let lm_head = self.lm_head();
         let of = |buffer: &Buffer<f32>| buffer.slice(rows.clone());
         let wide = |buffer: &Buffer<f32>, width: usize| buffer.slice(rows.start * width..rows.end * width);
         let (labels, mask) = (ws.labels.slice(rows.clone()), of(&ws.mask));
         let (lse, losses, correct, share) = (of(&ws.lse), of(&ws.losses), of(&ws.correct), of(&ws.share));
 
         let logits = ws.logits.view();
-        linear(stream, wide(&ws.hidden, h), lm_head, logits, n, h, v)?;
+        self.linear(stream, wide(&ws.hidden, h), lm_head, logits, n, h, v)?;
         if let (Some(head), Some(d), Some(w)) = (c.domino, &ws.domino, self.weights.domino) {
             let (e, final_logits) = (head.emb_dim, d.logits.slice(0..n * v));
             let activated = wide(&d.activated, e);
             stream.copy(final_logits, logits.slice(0..n * v))?;
             let product = GemmShape { m: n, n: v, k: e };
-            stream.gemm(Layout::Nt, product, activated, w.correct, final_logits, true)?;
+            self.product(stream, Layout::Nt, product, (activated.into(), w.correct), final_logits, true)?;
             loss::cross_entropy::launch(stream, final_logits, labels, mask, lse, losses, correct, n, v)?;
             loss::cross_entropy_gradient::launch(stream, final_logits, labels, lse, share, None, n, v)?;
             let product = GemmShape { m: n, n: e, k: v };
-            stream.gemm(Layout::Nn, product, final_logits, w.correct, wide(&d.d_activated, e), false)?;
+            let operands = (final_logits.into(), w.correct);
+            self.product(stream, Layout::Nn, product, operands, wide(&d.d_activated, e), false)?;
             let product = GemmShape { m: v, n: e, k: n };
-            stream.gemm(Layout::Tn, product, final_logits, activated, d.d_correct.view(), rows.start > 0)?;
+            let (operands, more) = ((final_logits.into(), activated.into()), rows.start > 0);
+            self.product(stream, Layout::Tn, product, operands, d.d_correct.view(), more)?;
 
             let (lse, losses, correct) = (of(&d.base_lse), of(&d.base_losses), of(&d.base_correct));
             loss::cross_entropy::launch(stream, logits, labels, mask, lse, losses, correct, n, v)?;
@@ -331,23 +342,11 @@ impl Model {
             }
             loss::cross_entropy_gradient::launch(stream, logits, labels, lse, share, None, n, v)?;
         }
-        stream.gemm(Layout::Nn, GemmShape { m: n, n: h, k: v }, logits, lm_head, wide(&ws.d_hidden, h), false)
+        let (product, operands) = (GemmShape { m: n, n: h, k: v }, (logits.into(), lm_head));
+        self.product(stream, Layout::Nn, product, operands, wide(&ws.d_hidden, h), false)
     }
 
     pub(super) fn attention_scale(&self) -> f32 {
         1.0 / (self.config.head_dim as f32).sqrt()
     }
-}
-
-/// `y[rows, outputs] = x[rows, inputs] w^T` with `w[outputs, inputs]`.
-fn linear(
-    stream: &Stream,
-    x: View<f32>,
-    w: View<f32>,
-    y: View<f32>,
-    rows: usize,
-    inputs: usize,
-    outputs: usize,
-) -> Result<()> {
-    stream.gemm(Layout::Nt, GemmShape { m: rows, n: outputs, k: inputs }, x, w, y, false)
 }

@@ -27,6 +27,7 @@ mod backward;
 mod config;
 mod forward;
 mod params;
+mod products;
 mod workspace;
 
 use std::sync::Arc;
@@ -35,11 +36,13 @@ pub use config::{
     Config, ConfigError, DPACE_ALPHA, DominoHead, LayerType, LossType, MAX_BLOCK_SIZE, MAX_HEAD_DIM,
 };
 pub use params::{Param, Params};
+pub use products::Precision;
 
 use crate::device::{Buffer, Device, Error, Result, Stream, View};
 use crate::kernels::{anchors, loss};
 use crate::optim::Curriculum;
 use params::Tensors;
+use products::{Halves, Matrix};
 use workspace::Workspace;
 
 /// One micro-batch in device memory.
@@ -137,8 +140,10 @@ pub struct Model {
     seq_len: usize,
     seed: u64,
     params: Params,
-    weights: Tensors,
-    grads: Tensors,
+    weights: Tensors<Matrix>,
+    grads: Tensors<View<f32>>,
+    /// Rounded copies; none with full precision.
+    halves: Option<Halves>,
     frozen: Frozen,
     workspace: Workspace,
     /// Blocks per sequence of the current micro-batch: N, or the host-known width.
@@ -162,6 +167,7 @@ impl Model {
         batch: usize,
         seq_len: usize,
         frozen: Frozen,
+        precision: Precision,
         seed: u64,
     ) -> Result<Self> {
         config.validate().map_err(|e| Error::misuse(e.to_string()))?;
@@ -176,10 +182,23 @@ impl Model {
             }
         }
         let params = Params::new(device, &config)?;
+        let workspace = Workspace::new(device, &config, batch, seq_len)?;
+        let halves = match precision {
+            Precision::F32 => None,
+            Precision::Bf16 => {
+                let draft = batch * config.num_anchors * config.block_size;
+                let rows = [draft, batch * seq_len, workspace.logits_rows];
+                Some(Halves::new(device, &config, params.weights.len(), &frozen.lm_head, rows)?)
+            }
+        };
+        let half = |range| halves.as_ref().map(|halves| halves.weights.slice(range));
         Ok(Self {
-            weights: Tensors::of(&config, &params.table, &params.weights),
-            grads: Tensors::of(&config, &params.table, &params.grads),
-            workspace: Workspace::new(device, &config, batch, seq_len)?,
+            weights: Tensors::of(&config, &params.table, &params.weights, |full, range| {
+                Matrix::of(full, half(range))
+            }),
+            grads: Tensors::of(&config, &params.table, &params.grads, |full, _| full),
+            workspace,
+            halves,
             blocks: config.num_anchors,
             params,
             config,
@@ -406,6 +425,10 @@ impl Model {
     /// `[10]`: sums of [`Model::metrics`] over the step's micro-batches, and how many there were.
     pub(crate) fn totals(&self) -> View<f32> {
         self.workspace.totals.view()
+    }
+
+    fn lm_head(&self) -> Matrix {
+        Matrix::of(self.frozen.lm_head.view(), self.halves.as_ref().map(|halves| halves.lm_head.view()))
     }
 
     fn candidates(&self) -> usize {

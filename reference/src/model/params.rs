@@ -2,6 +2,7 @@
 //!
 //! Flat, so that norm, clipping, optimiser and zeroing are one launch each whatever the number of layers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Config;
@@ -161,69 +162,77 @@ fn table(config: &Config) -> Vec<Param> {
         .collect()
 }
 
-/// Views of every tensor in one of the flat buffers, by role instead of by name.
+/// Views of every tensor in one of the flat buffers, by role instead of by name. `M` is what a matrix is seen as: an operand of
+/// products, or the plain view of a gradient.
 #[derive(Debug, Clone)]
-pub(super) struct Tensors {
-    pub fc: View<f32>,
+pub(super) struct Tensors<M> {
+    pub fc: M,
     pub hidden_norm: View<f32>,
-    pub layers: Vec<LayerTensors>,
+    pub layers: Vec<LayerTensors<M>>,
     pub norm: View<f32>,
-    pub domino: Option<DominoTensors>,
+    pub domino: Option<DominoTensors<M>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DominoTensors {
-    pub gru_input: View<f32>,
-    pub gru_state: View<f32>,
+pub(super) struct DominoTensors<M> {
+    pub gru_input: M,
+    pub gru_state: M,
     /// `[E, H + G]`.
-    pub project: View<f32>,
+    pub project: M,
     /// `[V, E]`.
-    pub correct: View<f32>,
+    pub correct: M,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LayerTensors {
+pub(super) struct LayerTensors<M> {
     pub input_norm: View<f32>,
-    pub q: View<f32>,
-    pub k: View<f32>,
-    pub v: View<f32>,
-    pub o: View<f32>,
+    pub q: M,
+    pub k: M,
+    pub v: M,
+    pub o: M,
     pub q_norm: View<f32>,
     pub k_norm: View<f32>,
     pub post_norm: View<f32>,
-    pub gate: View<f32>,
-    pub up: View<f32>,
-    pub down: View<f32>,
+    pub gate: M,
+    pub up: M,
+    pub down: M,
 }
 
-impl Tensors {
+impl<M> Tensors<M> {
     /// Relies on the order in [`table`].
-    pub fn of(config: &Config, table: &[Param], flat: &Buffer<f32>) -> Self {
+    pub fn of(
+        config: &Config,
+        table: &[Param],
+        flat: &Buffer<f32>,
+        as_matrix: impl Fn(View<f32>, Range<usize>) -> M,
+    ) -> Self {
         let end = 2 + OF_LAYER * config.num_hidden_layers;
-        let view = |i: usize| flat.slice(table[i].offset..table[i].offset + table[i].len());
+        let range = |i: usize| table[i].offset..table[i].offset + table[i].len();
+        let view = |i: usize| flat.slice(range(i));
+        let matrix = |i: usize| as_matrix(view(i), range(i));
         let layers = (2..end).step_by(OF_LAYER).map(|i| LayerTensors {
             input_norm: view(i),
-            q: view(i + 1),
-            k: view(i + 2),
-            v: view(i + 3),
-            o: view(i + 4),
+            q: matrix(i + 1),
+            k: matrix(i + 2),
+            v: matrix(i + 3),
+            o: matrix(i + 4),
             q_norm: view(i + 5),
             k_norm: view(i + 6),
             post_norm: view(i + 7),
-            gate: view(i + 8),
-            up: view(i + 9),
-            down: view(i + 10),
+            gate: matrix(i + 8),
+            up: matrix(i + 9),
+            down: matrix(i + 10),
         });
         Self {
-            fc: view(0),
+            fc: matrix(0),
             hidden_norm: view(1),
             layers: layers.collect(),
             norm: view(end),
             domino: config.domino.map(|_| DominoTensors {
-                gru_input: view(end + 1),
-                gru_state: view(end + 2),
-                project: view(end + 3),
-                correct: view(end + 4),
+                gru_input: matrix(end + 1),
+                gru_state: matrix(end + 2),
+                project: matrix(end + 3),
+                correct: matrix(end + 4),
             }),
         }
     }

@@ -15,7 +15,7 @@ pub mod step;
 
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::model::{Config, Frozen, Model};
+use crate::model::{Config, Frozen, Model, Precision};
 use crate::nvtx;
 use crate::optim::{Curriculum, Metrics, Optimizer, OptimizerConfig};
 use crate::rollout::target::Target;
@@ -50,6 +50,8 @@ pub struct Settings {
     pub log_every: u32,
     /// Seed of weights, data order and anchors.
     pub seed: u64,
+    /// Operands of matrix products.
+    pub precision: Precision,
     /// Historical waits that are switched on.
     pub waits: Waits,
     /// AdamW and its schedule.
@@ -100,7 +102,15 @@ pub fn compute(device: &Arc<Device>, settings: &Settings, target: &Target) -> Re
         lm_head: Buffer::from_slice(device, target.head())?,
     };
     let config = settings.config.clone();
-    let mut model = Model::new(device, config, settings.batch, settings.sequence, frozen, settings.seed)?;
+    let mut model = Model::new(
+        device,
+        config,
+        settings.batch,
+        settings.sequence,
+        frozen,
+        settings.precision,
+        settings.seed,
+    )?;
     model.initialize(settings.seed)?;
     let optimizer = Optimizer::new(device, &model, settings.optimizer, settings.ring_rows())?;
     Ok(Compute::new(device, model, optimizer, settings.curriculum, settings.waits)?)

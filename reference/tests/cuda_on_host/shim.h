@@ -3,6 +3,7 @@
 // ascending and in descending thread order: a missing barrier then gives different results.
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
 
 #define __global__
@@ -50,6 +51,18 @@ static float __shfl_xor_sync(unsigned, float value, int offset)
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 static long long min(long long a, long long b) { return a < b ? a : b; }
+static float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+static unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
 static int atomicMin(int* at, int value)
 {
