@@ -62,6 +62,7 @@ pub enum Command {
     Check(CheckArgs),
     Baseline(BaselineArgs),
     Diff(DiffArgs),
+    Whatif(WhatIfArgs),
     Init(InitArgs),
     View(ViewArgs),
     Export(ExportArgs),
@@ -303,6 +304,39 @@ pub struct DiffArgs {
     /// The trace after
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
+}
+
+/// What a step would be without some of its waits
+///
+/// Replays the trace, which must have a device timeline, without the waits that are named: a place by its id (or the first digits of
+/// it), a kind, or the waits inside of a range. Without a question it lists what each place buys alone, and the best sets.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  syncaudit whatif trace.json.gz                                   what each place buys, and the best sets
+  syncaudit whatif trace.json.gz --all                             without all waits that can be removed
+  syncaudit whatif run.sqlite --remove device-to-host-read         without a kind
+  syncaudit whatif TRACE --remove 'read loss' --remove 140073c7    without a range and a place
+  syncaudit whatif TRACE --all --keep event-sync --format json
+
+Exit status: 0 when there is an answer, 2 when the trace can't tell; why is said.")]
+pub struct WhatIfArgs {
+    /// What to remove: a place by its id, a kind or the name of a range; repeatable
+    #[arg(long, value_name = "SITE|KIND|RANGE")]
+    pub remove: Vec<String>,
+    /// What to keep of what is removed
+    #[arg(long, value_name = "SITE|KIND|RANGE")]
+    pub keep: Vec<String>,
+    /// Remove all waits that can simply be left out
+    #[arg(long, conflicts_with = "remove")]
+    pub all: bool,
+    #[command(flatten)]
+    pub audit: AuditArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Trace directories or files
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
 }
 
 /// Write a commented syncaudit.toml, from what a trace shows

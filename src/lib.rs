@@ -1,6 +1,6 @@
 //! The audit engine behind the `syncaudit` command.
 //!
-//! Data flows one way: traces on disk -> [`import`] -> [`model::Trace`] -> [`audit`] -> [`audit::Audit`] -> [`report`].
+//! Data flows one way: traces on disk -> [`import`] -> [`model::Trace`] -> [`audit`], [`price`] -> [`audit::Audit`] -> [`report`].
 //! Nothing in here touches CUDA, starts a program or changes a trace; nothing behind [`import`] knows where a trace
 //! came from; no report and no view holds a rule.
 
@@ -11,6 +11,7 @@ pub mod export;
 pub mod gate;
 pub mod import;
 pub mod model;
+pub mod price;
 pub mod report;
 pub mod rules;
 pub mod symbols;
@@ -28,6 +29,14 @@ pub use import::ImportError;
 /// [`model::Problem`]s.
 pub fn load_path(paths: &[PathBuf]) -> Result<model::Trace, ImportError> {
     import::load(paths)
+}
+
+/// Audits a trace and prices its waits.
+#[must_use]
+pub fn assess(trace: &model::Trace, options: &AuditOptions, effort: price::Effort) -> Audit {
+    let mut audit = audit::audit(trace, options);
+    audit.price(trace, effort);
+    audit
 }
 
 /// Reads the traces at `paths` as one job and judges them.

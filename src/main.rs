@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use syncaudit::model::{ProblemKind, Source, Trace};
-use syncaudit::{audit, exit, import, symbols};
+use syncaudit::price::Effort;
+use syncaudit::{assess, exit, import, symbols};
 use trouble::Trouble;
 
 fn main() -> ExitCode {
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Baseline(args) => commands::baseline(&args),
         Command::Diff(args) => commands::diff(&args),
         Command::Init(args) => commands::init(&args),
+        Command::Whatif(args) => commands::what_if(&args),
         Command::View(args) => show::view(args),
         Command::Export(args) => show::export(args),
         Command::Explain(args) => commands::explain(&args),
@@ -123,7 +125,7 @@ fn run_program(args: RunArgs) -> Result<u8, Trouble> {
     }
     let mut trace = trace_of(&recorded)?;
     keep_names(&recorded.trace, &mut trace);
-    let judged = settings.judge(vec![audit::audit(&trace, &options)], &options)?;
+    let judged = settings.judge(vec![assess(&trace, &options, Effort::Full)], &options)?;
     let written = outputs.write(|format, style| judge::render(&judged, format, style, false));
     let shown = run::shown(&recorded.trace);
     if !args.trace.no_trace {
@@ -199,7 +201,7 @@ fn report(args: ReportArgs) -> Result<u8, Trouble> {
     settings.against_configured()?;
     let options = settings.options(&args.audit, judge::recorded_steps(&args.traces).as_ref());
     let outputs = outputs(&args.output, Sink::Stdout)?;
-    let judged = settings.judge(vec![audit::audit(&load(&args.traces)?, &options)], &options)?;
+    let judged = settings.judge(vec![assess(&load(&args.traces)?, &options, Effort::Full)], &options)?;
     outputs.write(|format, style| judge::render(&judged, format, style, false))?;
     Ok(exit::status(judged.audit.verdict, args.audit.report_only))
 }

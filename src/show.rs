@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use syncaudit::audit::AuditOptions;
 use syncaudit::model::Trace;
+use syncaudit::price::Effort;
 use syncaudit::report::{self, TextStyle};
 use syncaudit::view::follow::Follower;
 use syncaudit::view::keys::Keymap;
 use syncaudit::view::state::Live;
 use syncaudit::view::{App, Recording, Theme, settings, terminal};
-use syncaudit::{audit, exit, export};
+use syncaudit::{assess, exit, export};
 
 /// How the view looks, and which keys it knows.
 pub struct Looks {
@@ -41,7 +42,7 @@ pub fn view(args: ViewArgs) -> Result<u8, Trouble> {
     let options = rules.options(&args.audit, judge::recorded_steps(&args.traces).as_ref());
     let looks = Looks::of(&args.looks)?;
     let trace = load(&args.traces)?;
-    let judged = rules.judge(vec![audit::audit(&trace, &options)], &options)?;
+    let judged = rules.judge(vec![assess(&trace, &options, Effort::Glance)], &options)?;
     if !is_terminal() {
         say(&format!("{NO_TERMINAL}; here is the report instead"));
         judge::to_stdout(&report::text(&judged, TextStyle::default()))?;
@@ -84,7 +85,7 @@ pub fn reader(
 }
 
 pub fn judged(trace: Trace, rules: &judge::Settings, options: &AuditOptions) -> Result<Recording, String> {
-    let audit = audit::audit(&trace, options);
+    let audit = assess(&trace, options, Effort::Glance);
     let judged = rules.judge(vec![audit], options).map_err(|trouble| trouble.to_string())?;
     Ok(Recording::new(trace, judged))
 }
@@ -141,7 +142,7 @@ pub fn export(args: ExportArgs) -> Result<u8, Trouble> {
         return Err(judge::is_closed("stdout"));
     }
     let trace = load(&args.traces)?;
-    let judged = rules.judge(vec![audit::audit(&trace, &options)], &options)?;
+    let judged = rules.judge(vec![assess(&trace, &options, Effort::Glance)], &options)?;
     let rec = Recording::new(trace, judged);
     let name = args.output.as_deref().map_or("stdout".to_owned(), |path| path.display().to_string());
     let not_written = |error: io::Error| {

@@ -19,6 +19,8 @@ pub struct Budget {
     pub per_kind: BTreeMap<WaitKind, u64>,
     /// Ranges with an allowance of their own, before kinds; the first that matches counts.
     pub per_range: Vec<(Pattern, u64)>,
+    /// Idle time of the device that the waits of an ordinary step may cause; not judged unless it is set.
+    pub exposed_ns: Option<u64>,
 }
 
 impl Budget {

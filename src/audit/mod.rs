@@ -29,6 +29,7 @@ pub use waits::{Calls, Evidence, Wait, WaitKind};
 use std::collections::BTreeSet;
 
 use crate::model::{Problem, Source, Trace};
+use crate::price::{Abstention, Effort, Pricing};
 use crate::symbols::Symbols;
 
 /// Numbers of steps by kind.
@@ -116,6 +117,8 @@ pub struct Audit {
     pub processes: Vec<ProcessRow>,
     /// The ranks of the job; see [`RankRow`]. A job of one process without a rank has at most one.
     pub ranks: Vec<RankRow>,
+    /// What the waits cost; `None` where nobody asked ([`crate::assess`]).
+    pub pricing: Option<Pricing>,
 }
 
 /// Audits a trace.
@@ -183,6 +186,36 @@ impl Audit {
         } else {
             Vec::new()
         }
+    }
+
+    /// Says by how much the waits of an ordinary step let the device stand idle beyond the budget, if there is one for that and it is
+    /// exceeded.
+    pub(crate) fn exposed_over_budget(&self) -> Option<String> {
+        let limit_ns = self.budget.exposed_ns?;
+        let exposed_ns = self.pricing.as_ref()?.known()?.idle.waits_ns;
+        let ms = |ns: u64| format!("{}.{:03}", ns / 1_000_000, ns / 1_000 % 1_000);
+        (exposed_ns > limit_ns).then(|| {
+            format!(
+                "waits let the device stand idle for {} ms per step (budget: {} ms)",
+                ms(exposed_ns),
+                ms(limit_ns)
+            )
+        })
+    }
+
+    /// Prices the waits; `trace` is the one that this is the audit of. A budget for idle time that can't be judged is a doubt.
+    pub fn price(&mut self, trace: &Trace, effort: Effort) {
+        let pricing = crate::price::price(trace, self, effort);
+        if let (Some(_), Err(abstention)) = (self.budget.exposed_ns, &pricing.prices)
+            && *abstention != Abstention::NothingToPrice
+        {
+            self.doubts.push(Doubt {
+                reason: abstention.text(),
+                next: Some("record what is missing, or take exposed-ms-per-step out of [budget]".to_owned()),
+                of_part: false,
+            });
+        }
+        self.pricing = Some(pricing);
     }
 
     /// Checks that every wait is in exactly one row of each table and that the totals are the sums of the rows.

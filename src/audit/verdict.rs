@@ -85,6 +85,7 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
         waits,
         processes,
         ranks,
+        pricing: None,
     }
 }
 
@@ -92,8 +93,9 @@ pub(super) fn sum_up(trace: &Trace, options: &AuditOptions, findings: Findings) 
 pub(super) fn conclude(audit: &mut Audit) {
     let over = audit.steps.iter().any(|step| step.over_budget);
     let incomplete = audit.doubts.iter().any(|doubt| doubt.of_part);
-    let (verdict, mut reasons) = if over && !incomplete {
-        (Verdict::Fail, vec![why_fail(audit)])
+    let exposed = audit.exposed_over_budget();
+    let (verdict, mut reasons) = if (over || exposed.is_some()) && !incomplete {
+        (Verdict::Fail, over.then(|| why_fail(audit)).into_iter().chain(exposed).collect())
     } else if audit.doubts.is_empty() {
         (Verdict::Pass, vec![why_pass(&audit.steps, &audit.step_counts)])
     } else {

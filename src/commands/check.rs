@@ -4,7 +4,8 @@ use crate::cli::{CheckArgs, RunsWord, Sink};
 use crate::trouble::Trouble;
 use crate::{judge, load, outputs};
 use syncaudit::gate::Runs;
-use syncaudit::{audit, exit};
+use syncaudit::price::Effort;
+use syncaudit::{assess, exit};
 
 pub fn check(args: &CheckArgs) -> Result<u8, Trouble> {
     let mut settings = judge::Settings::of(&args.audit)?;
@@ -23,7 +24,7 @@ pub fn check(args: &CheckArgs) -> Result<u8, Trouble> {
     for trace in &args.traces {
         let trace = std::slice::from_ref(trace);
         let options = settings.options(&args.audit, judge::recorded_steps(trace).as_ref());
-        runs.push(audit::audit(&load(trace)?, &options));
+        runs.push(assess(&load(trace)?, &options, Effort::Full));
     }
     // Steps are found by now; budgets and severities are the same for all runs.
     let judged = settings.judge(runs, &settings.options(&args.audit, None))?;

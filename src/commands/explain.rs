@@ -8,7 +8,7 @@ use crate::{load, say};
 use std::path::{Path, PathBuf};
 use syncaudit::gate::Code;
 use syncaudit::report::{self, TextStyle};
-use syncaudit::{audit, exit, rules};
+use syncaudit::{exit, rules};
 
 pub fn explain(args: &ExplainArgs) -> Result<u8, Trouble> {
     let Some(word) = args.word.as_deref() else {
@@ -80,7 +80,10 @@ fn place(args: &ExplainArgs, word: &str) -> Result<u8, Trouble> {
     let mut settings = judge::Settings::of(&args.audit)?;
     settings.against_configured()?;
     let options = settings.options(&args.audit, judge::recorded_steps(&traces).as_ref());
-    let judged = settings.judge(vec![audit::audit(&load(&traces)?, &options)], &options)?;
+    let judged = settings.judge(
+        vec![syncaudit::assess(&load(&traces)?, &options, syncaudit::price::Effort::Full)],
+        &options,
+    )?;
     let sites = &judged.audit.sites;
     let found: Vec<usize> =
         (0..sites.len()).filter(|&site| sites[site].fingerprint.starts_with(word)).collect();

@@ -5,12 +5,14 @@ mod check;
 mod diff;
 mod explain;
 mod init;
+mod what_if;
 
 pub use baseline::baseline;
 pub use check::check;
 pub use diff::diff;
 pub use explain::explain;
 pub use init::init;
+pub use what_if::what_if_command as what_if;
 
 use crate::staged::Staged;
 use crate::trouble::Trouble;

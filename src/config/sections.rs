@@ -5,7 +5,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use super::values::{
-    Fault, Key, choice, count, in_order, parsed, table, tables, text, texts, unknown, words,
+    Fault, Key, choice, count, in_order, milliseconds, parsed, table, tables, text, texts, unknown, words,
 };
 use super::{Config, Lines};
 use crate::audit::{AuditOptions, Budget, Level, WaitKind};
@@ -13,7 +13,8 @@ use crate::gate::{AllowEntry, Runs};
 
 pub(super) const TOP: &[&str] = &["steps", "budget", "severity", "check", "sources", "allow"];
 pub(super) const STEPS: &[&str] = &["pattern", "warmup", "log-every", "log-range"];
-pub(super) const BUDGET: &[&str] = &["waits-per-step", "kinds", "ranges", "log-steps"];
+pub(super) const BUDGET: &[&str] =
+    &["waits-per-step", "kinds", "ranges", "log-steps", "exposed-ms-per-step", "exposed_ms_per_step"];
 pub(super) const LOG_BUDGET: &[&str] = &["waits-per-step", "kinds", "ranges"];
 pub(super) const CHECK: &[&str] = &["baseline", "runs"];
 pub(super) const SOURCES: &[&str] = &["roots"];
@@ -125,6 +126,8 @@ fn budget(section: &DeTable<'_>, options: &mut AuditOptions) -> Result<(), Fault
             options.log_budget = Some(budget);
         } else if key.get_ref() == "waits-per-step" {
             options.budget.total = count(key, value)?;
+        } else if matches!(key.get_ref().as_ref(), "exposed-ms-per-step" | "exposed_ms_per_step") {
+            options.budget.exposed_ns = Some(milliseconds(key, value)?);
         } else if !allowance(key, value, &mut options.budget)? {
             if let Some(kind) = WaitKind::from_id(key.get_ref()) {
                 return Err((
@@ -132,7 +135,7 @@ fn budget(section: &DeTable<'_>, options: &mut AuditOptions) -> Result<(), Fault
                     format!("'{0}' is a kind of wait: kinds stand under [budget.kinds]", kind.id()),
                 ));
             }
-            return Err(unknown(key, "in [budget]", BUDGET));
+            return Err(unknown(key, "in [budget]", &BUDGET[..BUDGET.len() - 1]));
         }
     }
     Ok(())

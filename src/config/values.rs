@@ -71,6 +71,22 @@ pub(crate) fn count(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
     }
 }
 
+/// Milliseconds with or without a fraction, as nanoseconds.
+pub(crate) fn milliseconds(key: &Key<'_>, value: &Value<'_>) -> Result<u64, Fault> {
+    let fault = |found: &str| {
+        (value.span(), format!("'{}' must be a number of milliseconds from 0 up, not {found}", key.get_ref()))
+    };
+    let ms = match value.get_ref() {
+        DeValue::Float(number) => {
+            number.as_str().replace('_', "").parse::<f64>().map_err(|_| fault(number.as_str()))?
+        }
+        DeValue::Integer(_) => count(key, value).map_err(|_| fault("that"))? as f64,
+        other => return Err(fault(other.type_str())),
+    };
+    let ns = ms * 1e6;
+    if (0.0..9e15).contains(&ns) { Ok(ns.round() as u64) } else { Err(fault(&ms.to_string())) }
+}
+
 pub(crate) fn text<'v>(key: &Key<'_>, value: &'v Value<'_>) -> Result<&'v str, Fault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.as_ref()),

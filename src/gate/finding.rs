@@ -67,6 +67,9 @@ codes! {
         "Ordinary steps wait at this place and are over the budget. Remove the wait, or allow it in syncaudit.toml with a reason.";
     LogStepOverBudget = "log-step-over-budget", "more waits on log steps than the budget allows",
         "Log steps have a budget of their own ([budget.log-steps]) and are over it with the waits of this place.";
+    ExposedOverBudget = "exposed-over-budget", "waits let the device stand idle for longer than the budget allows",
+        "The device stands idle behind the waits of an ordinary step for longer than exposed-ms-per-step in syncaudit.toml. \
+         'syncaudit whatif TRACE' says which waits have to go.";
     NewWait = "new-wait", "a wait that the baseline does not have",
         "Ordinary steps wait at a place that did not wait when the baseline was made. Remove the wait, allow it in syncaudit.toml with a \
          reason, or accept it with 'syncaudit baseline TRACE --update --accept REASON'.";

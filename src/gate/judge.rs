@@ -319,6 +319,10 @@ fn with_counts(
         .collect();
     findings.extend(context.of_baseline(&comparison));
     findings.extend(context.of_allow_list(&allowed, today));
+    findings.extend(audit.exposed_over_budget().map(|message| Finding {
+        help: help(Code::ExposedOverBudget),
+        ..finding(Code::ExposedOverBudget, Severity::Error, message)
+    }));
     findings.extend(audit.doubts.iter().map(of_doubt));
     sort(&mut findings);
     say_why(&mut audit, &findings, against.is_some());
@@ -598,6 +602,7 @@ fn help(code: Code) -> String {
         Code::OverBudget | Code::LogStepOverBudget => {
             "remove the wait, or allow it in syncaudit.toml ([[allow]]) with a reason"
         }
+        Code::ExposedOverBudget => "ask 'syncaudit whatif TRACE' which waits have to go",
         Code::NewWait | Code::GrownWait => {
             "remove the wait, allow it in syncaudit.toml ([[allow]]) with a reason, or accept it with 'syncaudit baseline TRACE \
              --update --accept REASON'"
@@ -673,7 +678,8 @@ fn say_why(audit: &mut Audit, findings: &[Finding], with_baseline: bool) {
     let of_budget = (audit.verdict != Verdict::Inconclusive && !audit.reasons.is_empty())
         .then(|| audit.reasons.remove(0));
     // The audit's sentence counts all waits of a step; with a baseline the new ones are what matters.
-    let explained = with_baseline && audit.verdict == Verdict::Fail && news;
+    let exposed = count(Code::ExposedOverBudget, Severity::Error) > 0;
+    let explained = with_baseline && audit.verdict == Verdict::Fail && news && !exposed;
     audit.reasons =
         of_budget.filter(|_| !explained).into_iter().chain(said).chain(audit.reasons.drain(..)).collect();
     if explained {

@@ -28,6 +28,9 @@ struct RunRecord {
     program: Vec<String>,
     device: Option<String>,
     end: Option<RunEnd>,
+    /// `--kernel-time`.
+    #[serde(default)]
+    kernel_time: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
@@ -101,6 +104,7 @@ pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Re
         trace.source.program.clone_from(&run.program);
         // Also where no process left a log that says so.
         trace.source.emulated |= run.device.as_deref() == Some("emulated");
+        trace.source.time_model.clone_from(&run.kernel_time);
         if let Some(early) = run.ended_early() {
             trace.problem(Problem::new(ProblemKind::EndedEarly, early));
         }

@@ -116,6 +116,8 @@ pub struct Source {
     pub program: Vec<String>,
     /// No GPU was there: counts and places are real, times are not (see [`Trace::times_meaningful`]).
     pub emulated: bool,
+    /// How long the emulated device was told that kernels take; `None` if it was not, or there was a GPU.
+    pub time_model: Option<String>,
     /// What the source says of its own versions, as (name, value): `cuda driver`, `cupti`, `torch`, ...
     pub versions: Vec<(String, String)>,
 }

@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use super::price;
+
 use crate::Audit;
 use crate::audit::{Budget, Frame, Site, Step};
 use crate::gate::{Finding, Judged};
@@ -34,6 +36,9 @@ struct Report<'a> {
     totals: TotalsRow,
     sites: Vec<SiteRow<'a>>,
     per_step: Vec<StepRow>,
+    pricing: Option<price::PricingRow<'a>>,
+    what_if: Option<Vec<price::WhatIfRow<'a>>>,
+    run_ahead: Option<price::RunAheadRow>,
     processes: Vec<ProcessRow<'a>>,
     ranks: Vec<RankRow<'a>>,
 }
@@ -61,6 +66,7 @@ struct BudgetRow {
     waits_per_step: u64,
     per_kind: serde_json::Map<String, serde_json::Value>,
     per_range: serde_json::Map<String, serde_json::Value>,
+    exposed_ns_per_step: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -146,6 +152,7 @@ struct SiteRow<'a> {
     status: &'static str,
     /// Code of the finding about it.
     finding: Option<&'static str>,
+    price: Option<price::SitePriceRow<'a>>,
 }
 
 #[derive(Serialize)]
@@ -262,6 +269,9 @@ impl<'a> Report<'a> {
             },
             sites: sites(judged),
             per_step: audit.steps.iter().map(step_row).collect(),
+            pricing: price::pricing_row(audit),
+            what_if: price::what_if_rows(audit),
+            run_ahead: price::run_ahead_row(audit),
             processes: audit
                 .processes
                 .iter()
@@ -298,7 +308,12 @@ fn ranks(audit: &Audit) -> Vec<RankRow<'_>> {
 fn budget_row(budget: &Budget) -> BudgetRow {
     let kinds = budget.per_kind.iter().map(|(kind, &allowed)| (kind.id().to_owned(), allowed.into()));
     let ranges = budget.per_range.iter().map(|(range, allowed)| (range.to_string(), (*allowed).into()));
-    BudgetRow { waits_per_step: budget.total, per_kind: kinds.collect(), per_range: ranges.collect() }
+    BudgetRow {
+        waits_per_step: budget.total,
+        per_kind: kinds.collect(),
+        per_range: ranges.collect(),
+        exposed_ns_per_step: budget.exposed_ns,
+    }
 }
 
 fn finding_row(finding: &Finding) -> FindingRow<'_> {
@@ -364,6 +379,7 @@ fn site_row<'a>(audit: &'a Audit, site: &'a Site, finding: Option<&'static str>)
         evidence: site.evidence.id(),
         status: site.status.id(),
         finding,
+        price: price::site_row(audit, site),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::price;
 use super::words::{self, finding_place, number, plain, rule_of, site_of};
 use crate::audit::{SiteStatus, Verdict, plural};
 use crate::gate::{Finding, Judged, Severity};
@@ -113,6 +114,9 @@ fn card(page: &mut Page, judged: &Judged) {
         let _ = writeln!(card, "- Next: {}", clipped(next));
     }
     let _ = writeln!(card, "- Steps: {}", escape(&words::steps_text(audit)));
+    if let Some(price) = price::sentence(audit) {
+        let _ = writeln!(card, "- Price: {}", escape(&price));
+    }
     if audit.source.emulated {
         card.push_str("- Emulated device: counts and places are real, times are not.\n");
     }

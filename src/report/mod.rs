@@ -6,8 +6,10 @@ mod html;
 mod json;
 mod junit;
 mod markdown;
+pub(crate) mod price;
 mod sarif;
 pub(crate) mod text;
+mod what_if;
 pub(crate) mod words;
 
 pub use diff::{diff_json, diff_markdown, diff_text};
@@ -18,6 +20,7 @@ pub use junit::junit;
 pub use markdown::{MOST_BYTES as MARKDOWN_MOST_BYTES, markdown};
 pub use sarif::sarif;
 pub use text::{TextStyle, explain, explain_site, text};
+pub use what_if::{what_if_json, what_if_overview, what_if_text};
 
 use crate::Audit;
 use crate::gate::Judged;

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::Audit;
+use super::price;
 use super::words::{self, clip, facts, place_text, plain, rule_of, spread};
 use crate::audit::{Frame, Site, SiteStatus, Verdict, WaitKind, plural};
 use crate::gate::{Code, Finding, Judged, Severity};
@@ -153,6 +154,9 @@ impl Writer {
             9,
             &format!("{}, found by: {}", words::steps_text(audit), audit.step_counts.source.id()),
         );
+        if let Some(price) = price::sentence(audit) {
+            self.paragraph("  price: ", 9, &price);
+        }
         if !audit.source.program.is_empty() {
             let program = audit.source.program.join(" ");
             self.paragraph("program: ", 9, &program);
@@ -369,8 +373,7 @@ impl Writer {
         self.line("");
         let title = self.paint(BOLD, "totals");
         self.line(&title);
-        let rows = words::totals(audit);
-        for (name, value) in rows {
+        for (name, value) in words::totals(audit).into_iter().chain(price::totals(audit)) {
             self.paragraph(&format!("  {name:<18} "), 21, &value);
         }
     }
@@ -386,6 +389,7 @@ impl Writer {
         if audit.source.emulated {
             notes.push(words::EMULATED.to_owned());
         }
+        notes.extend(price::notes(audit));
         if notes.is_empty() {
             return;
         }

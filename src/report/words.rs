@@ -79,6 +79,7 @@ pub(crate) fn facts(audit: &Audit, site: &Site) -> Vec<(&'static str, String)> {
     if let Some(blocked_ns) = site.blocked_ns {
         facts.push(("blocked", duration(blocked_ns)));
     }
+    facts.extend(super::price::of_site(audit, site).map(|price| ("price", price)));
     if !site.thread.is_empty() && site.thread != "main" {
         facts.push(("thread", site.thread.clone()));
     }

@@ -9,10 +9,12 @@ mod timeline;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::price;
 use super::words::{self, capital, finding_place, number, place_text, plain, rule_of, site_of};
 use crate::Audit;
 use crate::audit::{Frame, Site, Verdict, plural};
 use crate::gate::{Finding, Judged, Severity};
+use crate::price::Prices;
 use crate::rules;
 
 const STYLE: &str = include_str!("style.css");
@@ -77,6 +79,9 @@ fn card(page: &mut String, judged: &Judged) {
     }
     for next in &audit.next {
         let _ = writeln!(page, "<p class=\"next\"><b>Next:</b> {}</p>", escape(next));
+    }
+    if let Some(price) = price::sentence(audit) {
+        let _ = writeln!(page, "<p><b>Price:</b> {}</p>", escape(&price));
     }
     if audit.source.emulated {
         page.push_str("<p class=\"quiet\">Emulated device: counts and places are real, times are not.</p>\n");
@@ -180,6 +185,9 @@ fn sites(page: &mut String, judged: &Judged) {
     if audit.times_meaningful {
         columns.push(("blocked", true));
     }
+    if priced(audit).is_some() {
+        columns.push(("idle behind it, per step", true));
+    }
     for (name, is_number) in &columns {
         let class = if *is_number { " class=\"number\"" } else { "" };
         let _ = write!(
@@ -230,6 +238,15 @@ fn row(page: &mut String, judged: &Judged, index: usize, site: &Site, columns: u
             escape(&words::duration(blocked_ns))
         );
     }
+    if let Some(prices) = priced(audit) {
+        let exposed_ns = prices.of_site(&site.fingerprint).map(|price| price.exposed_ns);
+        let _ = write!(
+            page,
+            "<td class=\"number\" data-key=\"{}\">{}</td>",
+            exposed_ns.unwrap_or(0),
+            exposed_ns.map_or_else(|| "-".to_owned(), |ns| escape(&words::duration(ns)))
+        );
+    }
     let _ = write!(
         page,
         "</tr>\n<tr class=\"detail\" id=\"detail-{index}\" hidden><td colspan=\"{columns}\">\n<p><b>{}.</b> {}</p>\n<dl class=\"facts\">",
@@ -244,6 +261,11 @@ fn row(page: &mut String, judged: &Judged, index: usize, site: &Site, columns: u
     stack(page, "Python", &site.python);
     stack(page, "Native", &site.native);
     page.push_str("</td></tr>\n");
+}
+
+/// Prices whose times may stand in a table without a word about them.
+fn priced(audit: &Audit) -> Option<&Prices> {
+    audit.pricing.as_ref().filter(|pricing| !pricing.modelled)?.known()
 }
 
 fn stack(page: &mut String, name: &str, frames: &[Frame]) {
@@ -314,7 +336,7 @@ fn explanations(page: &mut String, judged: &Judged) {
 fn notes(page: &mut String, judged: &Judged) {
     let audit = &judged.audit;
     page.push_str("<section>\n<h2>Totals</h2>\n<dl class=\"facts\">");
-    for (name, value) in words::totals(audit) {
+    for (name, value) in words::totals(audit).into_iter().chain(price::totals(audit)) {
         let _ = write!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
     let _ = write!(

@@ -11,6 +11,7 @@ use super::escape;
 use crate::Audit;
 use crate::audit::{Step, StepKind, Wait, plural};
 use crate::model::OPEN;
+use crate::price::Exposed;
 use crate::report::words::{self, place_text};
 
 const WIDTH: f64 = 1000.0;
@@ -81,6 +82,19 @@ pub(super) fn one_step(page: &mut String, audit: &Audit) {
             escape(&place_text(site))
         );
     }
+    let idle = exposed(audit, &waits);
+    for exposed in &idle {
+        let Some(wait) = audit.waits.get(exposed.wait as usize) else { continue };
+        let Some((x, width)) = scale.stretch(exposed.start_ns, exposed.end_ns) else { continue };
+        let y = TOP + ROW * rows[&wait.thread] as f64 + BOX;
+        let _ = writeln!(
+            page,
+            "<rect class=\"idle\" data-site=\"{}\" x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"6\"><title>the device stood idle \
+             behind this wait, {}</title></rect>",
+            wait.site,
+            words::duration(exposed.end_ns - exposed.start_ns)
+        );
+    }
     for (x, text, anchor) in scale.axis() {
         let _ = writeln!(
             page,
@@ -89,7 +103,7 @@ pub(super) fn one_step(page: &mut String, audit: &Audit) {
         );
     }
     page.push_str("</svg>\n");
-    legend(page, audit, &waits);
+    legend(page, audit, &waits, !idle.is_empty());
     if left_out > 0 {
         let _ = writeln!(
             page,
@@ -123,12 +137,27 @@ fn lane_name(audit: &Audit, step: &Step, thread: u32, waits: &[&Wait]) -> String
     }
 }
 
-fn legend(page: &mut String, audit: &Audit, waits: &[&Wait]) {
+/// Idle time of the device that these waits are charged with, where times are those of a device.
+fn exposed(audit: &Audit, waits: &[&Wait]) -> Vec<Exposed> {
+    let prices =
+        audit.pricing.as_ref().filter(|pricing| !pricing.modelled).and_then(|pricing| pricing.known());
+    let Some(prices) = prices.filter(|_| audit.times_meaningful) else { return Vec::new() };
+    let shown = |exposed: &&Exposed| {
+        let wait = audit.waits.get(exposed.wait as usize);
+        wait.is_some_and(|wait| waits.iter().any(|other| std::ptr::eq(*other, wait)))
+    };
+    prices.exposed.iter().filter(shown).take(MOST_BOXES).copied().collect()
+}
+
+fn legend(page: &mut String, audit: &Audit, waits: &[&Wait], idle: bool) {
     let kinds: std::collections::BTreeSet<_> =
         waits.iter().filter_map(|wait| Some(audit.sites.get(wait.site as usize)?.kind)).collect();
     page.push_str("<p class=\"legend\">");
     for kind in kinds {
         let _ = write!(page, "<span class=\"key {0}\"></span>{0} ", kind.id());
+    }
+    if idle {
+        page.push_str("<span class=\"key idle\"></span>the device stood idle behind a wait");
     }
     page.push_str("</p>\n");
 }
@@ -139,6 +168,14 @@ enum Scale {
 }
 
 impl Scale {
+    /// Where a stretch of time is, as far as it is in the step.
+    fn stretch(&self, from_ns: u64, until_ns: u64) -> Option<(f64, f64)> {
+        let Self::Time { start_ns, span_ns } = *self else { return None };
+        let at = |ns: u64| (ns.saturating_sub(start_ns) as f64 / span_ns).min(1.0);
+        let (from, until) = (at(from_ns), at(until_ns));
+        (until > from).then(|| (LEFT + (WIDTH - LEFT) * from, ((WIDTH - LEFT) * (until - from)).max(0.5)))
+    }
+
     fn place(&self, wait: &Wait, order: usize) -> (f64, f64) {
         let room = WIDTH - LEFT;
         match *self {
