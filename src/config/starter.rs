@@ -16,8 +16,8 @@ const MOST_ENTRIES: usize = 10;
 #[must_use]
 pub fn starter(seen: Option<(&Audit, &AuditOptions)>) -> String {
     let mut out = String::from(
-        "# What syncaudit judges by. Every key may be left out. All of them: docs/budget-file.md.\n\
-         #:schema ./docs/syncaudit.schema.json\n\n[steps]\n",
+        "# What syncaudit judges by. Every key may be left out. All of them, and a JSON Schema\n\
+         # for editors: docs/budget-file.md and docs/syncaudit.schema.json of syncaudit's repository.\n\n[steps]\n",
     );
     steps(&mut out, seen);
     out.push_str(
