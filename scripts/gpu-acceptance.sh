@@ -2,18 +2,18 @@
 # What can only be checked on a machine with a GPU, in one run. Needs nothing but the binaries (and, for two checks, a Python
 # with PyTorch that happens to be there): no registry, no compiler.
 #
-#   scripts/gpu-acceptance.sh [--device cuda|emulated] [--golden FILE] [--out FILE] [DIRECTORY OF BINARIES]
+#   scripts/gpu-acceptance.sh [--device cuda|emulated] [--golden FILE]... [--out FILE] [DIRECTORY OF BINARIES]
 #
 # The directory (default target/release) holds syncaudit, dflash-train and the two shared objects. Prints a table of checks and
 # writes it as JSON to --out, else to $OUT/gpu-acceptance.json where $OUT is set, else to reports/gpu-acceptance.json.
 # Exit: 0 nothing failed (skipped checks are named), 1 a check failed, 2 misused.
 set -u -o pipefail
 
-device=cuda golden= out= binaries=
+device=cuda golden=() out= binaries=
 while [ $# -gt 0 ]; do
     case $1 in
     --device) device=${2:?--device needs cuda or emulated}; shift 2 ;;
-    --golden) golden=${2:?--golden needs a file}; shift 2 ;;
+    --golden) golden+=("$(realpath "${2:?--golden needs a file}")"); shift 2 ;;
     --out) out=${2:?--out needs a file}; shift 2 ;;
     -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "gpu-acceptance: unknown option $1; see --help" >&2; exit 2 ;;
@@ -21,6 +21,9 @@ while [ $# -gt 0 ]; do
     esac
 done
 case $device in cuda | emulated) ;; *) echo "gpu-acceptance: --device is cuda or emulated" >&2; exit 2 ;; esac
+for file in "${golden[@]}"; do
+    [ -f "$file" ] || { echo "gpu-acceptance: there is no golden file $file" >&2; exit 2; }
+done
 binaries=${binaries:-target/release}
 for binary in syncaudit dflash-train; do
     [ -x "$binaries/$binary" ] || {
@@ -29,7 +32,6 @@ for binary in syncaudit dflash-train; do
     }
 done
 binaries=$(cd "$binaries" && pwd)
-[ -z "$golden" ] || golden=$(realpath "$golden")
 out=${out:-${OUT:-reports}/gpu-acceptance.json}
 mkdir -p "$(dirname "$out")"
 out=$(realpath "$out")
@@ -139,14 +141,22 @@ else
     record "kernels equal their host versions" pass "$(last kernels.out)"
 fi
 
-if [ -n "$golden" ]; then
-    plain verify "$golden" >verify.out 2>&1
+verified() { # name of the check, file, options
+    local name=$1 file=$2 status
+    shift 2
+    plain verify "$file" "$@" >verify.out 2>&1
     status=$?
-    [ $status -eq 0 ] && record "golden values" pass "$(last verify.out)" ||
-        record "golden values" fail "exit $status: $(last verify.out)"
-else
-    record "golden values" skip "no --golden FILE given"
-fi
+    if [ $status -eq 0 ]; then
+        record "$name" pass "$(last verify.out)"
+    else
+        record "$name" fail "exit $status: $(last verify.out)"
+    fi
+}
+for file in "${golden[@]}"; do
+    verified "golden values: $(basename "$file")" "$file"
+    verified "in bf16: $(basename "$file")" "$file" --precision bf16 --tolerance 1e-1
+done
+[ ${#golden[@]} -gt 0 ] || record "golden values" skip "no --golden FILE given"
 
 plain capture-check >capture.out 2>capture.err
 status=$?
