@@ -168,7 +168,7 @@ pub enum Device {
 Examples:
   syncaudit report .syncaudit/python-4f0c2a91d7e86b35
   syncaudit report trace.json.gz                      a trace of torch.profiler
-  syncaudit report run.sqlite                         what 'nsys export --type sqlite' made of a report
+  syncaudit report run.sqlite                         from Nsight Systems: nsys export --type sqlite
   syncaudit report rank*.json                         one job of many ranks, also as a directory
   ssh node cat trace.json.gz | syncaudit report -     standard input
   syncaudit report --steps 'train_batch' trace.json   steps by an annotation or operator
@@ -443,8 +443,8 @@ pub struct AuditArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Name of the NVTX range or ProfilerStep that is a step: `*` stands for any text, `#` for a number, `|` separates
-    /// alternatives. [default: step, step N, ProfilerStep#N, train_step, iteration N]
+    /// Name of the NVTX range, annotation or operator that is a step: `*` stands for any text, `#` for a number, `|`
+    /// separates alternatives. [default: step, step N, ProfilerStep#N, train_step, iteration N]
     #[arg(long, value_name = "PATTERN")]
     pub steps: Option<Pattern>,
 

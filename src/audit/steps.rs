@@ -41,6 +41,8 @@ impl StepKind {
 pub enum StepSource {
     Nvtx,
     ProfilerStep,
+    /// Operators of the framework that the user named.
+    Operator,
     OptimizerHook,
     Inferred,
     #[default]
@@ -54,6 +56,7 @@ impl StepSource {
         match self {
             Self::Nvtx => "nvtx",
             Self::ProfilerStep => "profiler-step",
+            Self::Operator => "operator",
             Self::OptimizerHook => "optimizer-hook",
             Self::Inferred => "inferred",
             Self::None => "none",
@@ -111,8 +114,11 @@ pub(super) fn find(trace: &Trace, rules: &StepRules, problems: &mut Vec<Problem>
         }
         for (index, candidate) in candidates.iter().enumerate() {
             if source == StepSource::None {
-                let name = stem(trace.str(candidate.name));
-                source = if name == "ProfilerStep" { StepSource::ProfilerStep } else { StepSource::Nvtx };
+                source = match stem(trace.str(candidate.name)) {
+                    _ if candidate.is_op => StepSource::Operator,
+                    "ProfilerStep" => StepSource::ProfilerStep,
+                    _ => StepSource::Nvtx,
+                };
             }
             let number = candidate.payload.or_else(|| trailing_number(trace.str(candidate.name)));
             let kind = if candidate.end_ns == OPEN {
@@ -184,12 +190,13 @@ struct Candidate {
     end_ns: u64,
     payload: Option<i64>,
     name: StrId,
+    is_op: bool,
     thread: Option<u32>,
 }
 
 impl Candidate {
     fn inferred((start_ns, end_ns): (u64, u64), thread: u32) -> Self {
-        Self { start_ns, end_ns, payload: None, name: StrId::NONE, thread: Some(thread) }
+        Self { start_ns, end_ns, payload: None, name: StrId::NONE, is_op: false, thread: Some(thread) }
     }
 }
 
@@ -226,6 +233,7 @@ fn of_thread(thread: &Thread, index: usize, names: &mut Names<'_>, named_by_user
             end_ns: span.end_ns,
             payload: span.payload().filter(|_| span.kind == SpanKind::Range),
             name: span.name,
+            is_op: span.kind == SpanKind::Op,
             thread: u32::try_from(index).ok(),
         });
     }
@@ -243,6 +251,7 @@ fn of_handles(ranges: &[FreeRange], names: &mut Names<'_>) -> Vec<Candidate> {
             end_ns: range.end_ns,
             payload: range.payload,
             name: range.name,
+            is_op: false,
             thread: None,
         });
     }

@@ -6,6 +6,8 @@
 //! that may hide a wait makes it inconclusive, with the reason. Never a silent zero.
 
 use super::ranks::RankRow;
+use std::collections::BTreeMap;
+
 use super::sites::{Site, SiteStatus};
 use super::steps::{Step, StepKind, StepSource};
 use super::waits::{STAGED_UPLOAD_BYTES, Wait};
@@ -247,9 +249,9 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
         let pattern = options.steps.pattern.clone().unwrap_or_else(super::Pattern::default_steps);
         doubt(
             format!("no step was found: {}", ranges_seen(trace, &pattern.to_string())),
-            Some(if has_ranges(trace) {
-                "name the range of one step with --steps, or put an NVTX range called 'step' around the body of the training loop; \
-                 --report-only lists the waits without judging them"
+            Some(if has_names(trace) {
+                "name the range, annotation or operator of one step with --steps, or put an NVTX range called 'step' around the \
+                 body of the training loop; --report-only lists the waits without judging them"
             } else {
                 "put an NVTX range called 'step' around the body of the training loop; until then --report-only lists the waits without \
                  judging them"
@@ -270,14 +272,15 @@ fn doubts(trace: &Trace, options: &AuditOptions, counts: &StepCounts, problems: 
     doubts
 }
 
-fn has_ranges(trace: &Trace) -> bool {
+/// Whether there is a range or an operator that --steps could name.
+fn has_names(trace: &Trace) -> bool {
     trace.processes.iter().any(|process| {
         !process.free_ranges.is_empty()
             || process
                 .threads
                 .iter()
                 .flat_map(|thread| &thread.spans)
-                .any(|span| span.kind == SpanKind::Range)
+                .any(|span| span.kind != SpanKind::PythonFrame)
     })
 }
 
@@ -337,23 +340,46 @@ fn copies_without_records(
 
 /// Which ranges there were, for a user whose pattern matched none.
 fn ranges_seen(trace: &Trace, pattern: &str) -> String {
-    let mut names: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
-    let mut add = |name: StrId| *names.entry(super::options::stem(trace.str(name))).or_default() += 1;
+    let mut ranges: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut ops: BTreeMap<&str, u64> = BTreeMap::new();
+    let add = |names: &mut BTreeMap<_, u64>, name: StrId| {
+        *names.entry(super::options::stem(trace.str(name))).or_default() += 1;
+    };
     for process in &trace.processes {
-        process.free_ranges.iter().for_each(|range| add(range.name));
-        for thread in &process.threads {
-            thread.spans.iter().filter(|span| span.kind == SpanKind::Range).for_each(|span| add(span.name));
+        process.free_ranges.iter().for_each(|range| add(&mut ranges, range.name));
+        for span in process.threads.iter().flat_map(|thread| &thread.spans) {
+            match span.kind {
+                SpanKind::Range => add(&mut ranges, span.name),
+                SpanKind::Op => add(&mut ops, span.name),
+                SpanKind::PythonFrame => {}
+            }
         }
     }
-    if names.is_empty() {
-        return "the program opened no NVTX range".to_owned();
+    let of_ops = || format!("operators: {}", most_frequent(&ops));
+    match (ranges.is_empty(), ops.is_empty()) {
+        (true, true) => "the program opened no range".to_owned(),
+        (true, false) => format!("the program opened no range; {}", of_ops()),
+        (false, true) => {
+            format!("no range matches '{pattern}'; ranges in the trace: {}", most_frequent(&ranges))
+        }
+        (false, false) => {
+            format!(
+                "no range matches '{pattern}'; ranges in the trace: {}; {}",
+                most_frequent(&ranges),
+                of_ops()
+            )
+        }
     }
-    let mut by_count: Vec<(&str, u64)> = names.into_iter().collect();
+}
+
+/// Some of the names, the most frequent first.
+fn most_frequent(names: &BTreeMap<&str, u64>) -> String {
+    let mut by_count: Vec<(&str, u64)> = names.iter().map(|(&name, &count)| (name, count)).collect();
     by_count.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
     let shown: Vec<String> =
         by_count.iter().take(8).map(|(name, count)| format!("'{name}' ({count})")).collect();
     let more = if by_count.len() > shown.len() { ", ..." } else { "" };
-    format!("no range matches '{pattern}'; ranges in the trace: {}{more}", shown.join(", "))
+    format!("{}{more}", shown.join(", "))
 }
 
 /// Processes that call CUDA but have no steps, beside others that have.
