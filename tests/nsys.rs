@@ -732,9 +732,9 @@ fn impossible_values_are_counted_and_cost_no_other_row() {
         (ProblemKind::LostRecords, "3 rows without a start or a thread"),
         (ProblemKind::LostRecords, "1 row with an end before time zero"),
         (ProblemKind::LostRecords, "1 call of functions whose names are not in the database"),
-        (ProblemKind::ClockUnreliable, "1 row without an end"),
-        (ProblemKind::ClockUnreliable, "1 piece of device work with an end before"),
-        (ProblemKind::ClockUnreliable, "1 event with an end before the beginning"),
+        (ProblemKind::NoDuration, "1 row without an end"),
+        (ProblemKind::NoDuration, "1 piece of device work with an end before"),
+        (ProblemKind::NoDuration, "1 event with an end before the beginning"),
         (ProblemKind::Corrupt, "1 value of a type"),
     ] {
         assert!(has_problem(&audit, kind, words), "{words}: {:#?}", audit.problems);
@@ -927,4 +927,20 @@ fn ranks_of_several_databases_come_from_their_names_and_share_a_clock() {
     let starts: Vec<u64> =
         trace.processes.iter().map(|process| process.threads[0].calls[0].start_ns).collect();
     assert_eq!(starts[1] - starts[0], 5_000);
+}
+
+#[test]
+fn unpacking_is_half_of_the_progress_of_a_compressed_database() {
+    let saved = training(Schema::V3_25).save();
+    let bytes = std::fs::read(&saved.path).unwrap();
+    for (name, content) in [("run.sqlite", bytes.clone()), ("run.sqlite.gz", gzip(&bytes))] {
+        let path = saved.path.parent().unwrap().join(name);
+        std::fs::write(&path, &content).unwrap();
+        let mut seen = Vec::new();
+        syncaudit::import::load_with(&[path], &mut |progress| seen.push(progress.done_bytes)).unwrap();
+        let size = content.len() as u64;
+        assert!(seen.is_sorted(), "{name}: {seen:?}");
+        assert_eq!(seen.last(), Some(&size), "{name}: {seen:?}");
+        assert_eq!(name.ends_with(".gz"), seen.contains(&(size / 2)), "{name}: {seen:?}");
+    }
 }

@@ -417,8 +417,36 @@ fn events_that_cannot_be_used_are_counted_by_reason() {
     let counts: Vec<(ProblemKind, u64)> =
         trace.problems.iter().map(|problem| (problem.kind, problem.count)).collect();
     use ProblemKind as K;
-    assert_eq!(counts, [(K::LostRecords, 2), (K::LostRecords, 1), (K::ClockUnreliable, 1), (K::Note, 1)]);
+    assert_eq!(counts, [(K::LostRecords, 2), (K::LostRecords, 1), (K::NoDuration, 1), (K::Note, 1)]);
     assert_eq!(calls(&trace), 5, "a call without a duration is still a call");
+}
+
+#[test]
+fn steps_without_a_duration_hold_no_wait_and_are_no_pass() {
+    let folder = Folder::new();
+    for duration in ["NaN", "-900", "null", "1e999"] {
+        let text = document(&events(5)).replace("\"dur\": 900", &format!("\"dur\": {duration}"));
+        let audit = audited(&[folder.file("t.json", text)], &AuditOptions::default());
+        assert_eq!((audit.totals.waits, audit.totals.outside_steps_waits), (5, 5), "{duration}");
+        assert_eq!(audit.verdict, Verdict::Inconclusive, "{duration}");
+        assert!(audit.reasons[0].contains("5 events without a duration"), "{:?}", audit.reasons);
+    }
+    // A Python function decides on no wait.
+    let function = r#"{"ph": "X", "cat": "python_function", "name": "a.py(1): f", "pid": 7, "tid": 7, "ts": 1, "dur": -1}"#;
+    let text = quiet(&document(&[events(5), vec![function.into()]].concat()));
+    let audit = audited(&[folder.file("t.json", text)], &AuditOptions::default());
+    assert_eq!((audit.verdict, audit.problems.len()), (Verdict::Pass, 1), "{:?}", audit.problems);
+}
+
+#[test]
+fn text_in_utf16_is_called_that_with_and_without_a_byte_order_mark() {
+    let text = document(&events(1));
+    let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for content in [little.clone(), big, [vec![0xff, 0xfe], little].concat()] {
+        let error = load(&content).unwrap_err();
+        assert!(error.contains("UTF-16"), "{error}");
+    }
 }
 
 #[test]
@@ -436,6 +464,8 @@ fn what_is_no_trace_is_refused_with_byte_and_reason() {
         (b"{\"schemaVersion\": 1, \"x\": ?}", "at byte 26"),
         (b"\x1f\x8b\x08\x00trash", "unpacked"),
         (b"\x28\xb5\x2f\xfdtrash", "unpacked"),
+        (&zstd(document(&events(9)).as_bytes())[..40], "the compressed file is cut off"),
+        (&gzip(document(&events(9)).as_bytes())[..12], "the compressed file is cut off"),
         (b"hello", "at byte 0 there is 'hello'"),
         (b"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"tea\", \"name\": \"a\", \"ts\": 1}]}", "category"),
     ] {
@@ -482,15 +512,39 @@ fn a_directory_of_ranks_is_one_job_with_ranks_in_order() {
     folder.file("a_rank1.json.gz", gzip(rank(1, 2, 4).as_bytes()));
     folder.file("notes.txt", "not looked at");
     folder.file("config.json", "{\"lr\": 0.1}");
+    rusqlite::Connection::open(folder.0.path().join("results.sqlite"))
+        .unwrap()
+        .execute_batch("CREATE TABLE a (b)")
+        .unwrap();
     let audit = audited(&[folder.0.path().to_owned()], &AuditOptions::default());
     let rows: Vec<(Option<u32>, usize, u64)> =
         audit.processes.iter().map(|row| (row.rank, row.steps, row.waits)).collect();
     assert_eq!(rows, [(Some(0), 4, 4), (Some(1), 4, 4)]);
     assert_eq!(audit.sites.len(), 1, "the same place of two ranks is one site");
     assert_eq!(audit.shares(&audit.sites[0]).iter().map(|share| share.waits).collect::<Vec<_>>(), [4, 4]);
-    let [problem] = audit.problems.as_slice() else { panic!("{:?}", audit.problems) };
-    assert_eq!(problem.kind, ProblemKind::ForeignFile);
-    assert!(problem.text.contains("config.json"), "{}", problem.text);
+    let [config, results] = audit.problems.as_slice() else { panic!("{:?}", audit.problems) };
+    for (problem, name) in [(config, "config.json"), (results, "results.sqlite")] {
+        assert_eq!(problem.kind, ProblemKind::ForeignFile);
+        assert!(problem.text.contains(name), "{}", problem.text);
+    }
+}
+
+#[test]
+fn a_report_of_nsight_systems_beside_traces_is_a_rank_that_was_not_exported() {
+    let folder = Folder::new();
+    folder.file("rank0.json", quiet(&rank(0, 1, 4)));
+    folder.file("rank1.nsys-rep", "NVIDIA");
+    let audit = audited(&[folder.0.path().to_owned()], &AuditOptions::default());
+    assert_eq!(audit.verdict, Verdict::Inconclusive);
+    assert!(
+        audit.reasons[0].contains("nsys export --type sqlite --output rank1.sqlite rank1.nsys-rep"),
+        "{:?}",
+        audit.reasons
+    );
+    // One that was exported is no rank of its own.
+    folder.file("rank1.sqlite.gz", gzip(b"SQLite format 3\0"));
+    let audit = audited(&[folder.0.path().to_owned()], &AuditOptions::default());
+    assert!(!audit.reasons.iter().any(|reason| reason.contains("nsys-rep")), "{:?}", audit.reasons);
 }
 
 #[test]

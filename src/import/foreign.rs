@@ -2,6 +2,13 @@
 //!
 //! In: its first bytes. Out: what was found, at which byte, and what to do. Every answer is a full sentence.
 
+/// Whether a text is in UTF-16: by its byte order mark, or because every other of its first bytes is zero.
+pub(super) fn is_utf16(head: &[u8]) -> bool {
+    head.starts_with(b"\xff\xfe")
+        || head.starts_with(b"\xfe\xff")
+        || matches!(head, [0, a, 0, b, ..] | [a, 0, b, 0, ..] if *a != 0 && *b != 0)
+}
+
 /// Says what a file that begins like this seems to be.
 pub(super) fn describe(head: &[u8]) -> String {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
@@ -20,6 +27,9 @@ pub(super) fn describe(head: &[u8]) -> String {
         return "the file is a pointer of Git LFS, not the trace itself; get it with 'git lfs pull'"
             .to_owned();
     }
+    if is_utf16(head) {
+        return "the file is text in UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)".to_owned();
+    }
     if begins(b"<!doctype html") || begins(b"<html") {
         return format!(
             "at byte {offset} an HTML page begins, such as a login page in place of a download; download the trace again \
@@ -35,8 +45,6 @@ pub(super) fn describe(head: &[u8]) -> String {
         (b"BZh", "compressed with bzip2; unpack it first (bunzip2)"),
         (b"\xfd7zXZ", "compressed with xz; unpack it first (unxz)"),
         (b"\x04\x22\x4d\x18", "compressed with lz4; unpack it first (unlz4)"),
-        (b"\xff\xfe", "text in UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"),
-        (b"\xfe\xff", "text in UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"),
         (b"\x7fELF", "a program, not a trace; trace it with 'syncaudit run'"),
         (b"%PDF", "a PDF document"),
         (b"\x80\x02", "a Python pickle; export the trace as JSON with export_chrome_trace(...)"),

@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path) -> Result<Input, ImportError> {
         (head, reader) = with_head(reader).map_err(|error| {
             ImportError::new(
                 path,
-                format!("the compressed file can't be unpacked from its very start: {error}"),
+                format!("{}, so that nothing of it can be unpacked", unpacking_failed(&error)),
             )
         })?;
     }
@@ -69,6 +69,23 @@ pub(super) fn open(path: &Path) -> Result<Input, ImportError> {
         reader = Box::new(Ahead::new(reader));
     }
     Ok(Input { head, reader, counts })
+}
+
+/// Why unpacking failed.
+pub(super) fn unpacking_failed(error: &io::Error) -> String {
+    // The end of the file may lie under what the decoder says about it.
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io_error = error.downcast_ref::<io::Error>();
+        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+            return "the compressed file is cut off".to_owned();
+        }
+        // A wrapped error is no source of the one that wraps it.
+        let inner =
+            io_error.and_then(io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
+        cause = inner.or_else(|| error.source());
+    }
+    format!("the compressed file is damaged ({error})")
 }
 
 fn cannot_open(error: &io::Error) -> String {

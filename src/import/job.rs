@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{ImportError, Progress, eventlog, input, kineto};
+use super::{ImportError, Progress, eventlog, input, kineto, nsys};
 use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder, runs};
 
 /// One recording that was read, as far as the job is concerned.
@@ -161,6 +161,13 @@ fn expand(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ImportError> {
             found.push(file);
         }
     }
+    // A report of Nsight Systems can't be read, but unless its database is there too, one of the job is missing.
+    let stem = |file: &Path| {
+        file.file_name().and_then(|name| Some(name.to_string_lossy().split_once('.')?.0.to_owned()))
+    };
+    let exported: Vec<_> =
+        found.iter().filter(|file| nsys::report_file(file).is_none()).map(|file| stem(file)).collect();
+    found.retain(|file| nsys::report_file(file).is_none() || !exported.contains(&stem(file)));
     if found.is_empty() {
         return Err(ImportError::new(
             path,
@@ -177,7 +184,9 @@ fn expand(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ImportError> {
 fn has_trace_name(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let stem = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
-    !name.starts_with('.') && [".json", ".sqlite", ".trace"].iter().any(|ending| stem.ends_with(ending))
+    !name.starts_with('.')
+        && ([".json", ".sqlite", ".trace"].iter().any(|ending| stem.ends_with(ending))
+            || nsys::report_file(path).is_some())
 }
 
 /// A name with its numbers as numbers, so that `rank10` comes after `rank9`.

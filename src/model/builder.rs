@@ -192,7 +192,7 @@ impl TraceBuilder {
         }
         if backwards > 0 {
             self.problems.push(Problem::counted(
-                ProblemKind::ClockUnreliable,
+                ProblemKind::NoDuration,
                 backwards,
                 format!(
                     "{backwards} {} with an end before the beginning, shown without a duration",
@@ -621,6 +621,6 @@ mod tests {
         builder.process(1).thread(1).call("cuStreamSynchronize", 50, 40, CallData::default());
         let trace = builder.finish();
         assert_eq!(trace.processes[0].threads[0].calls[0].host_ns(), Some(0));
-        assert_eq!((trace.problems[0].kind, trace.problems[0].count), (ProblemKind::ClockUnreliable, 1));
+        assert_eq!((trace.problems[0].kind, trace.problems[0].count), (ProblemKind::NoDuration, 1));
     }
 }

@@ -28,6 +28,8 @@ pub enum ProblemKind {
     MissingRank,
     /// A file that belongs to no known trace format was skipped.
     ForeignFile,
+    /// Calls, ranges or device work without an end that makes sense: what lies inside of them, or was waited for, nobody knows.
+    NoDuration,
     /// Clocks could not be brought together; record times may be off.
     ClockUnreliable,
     /// Native frames could not be given names or lines.
@@ -49,7 +51,8 @@ impl ProblemKind {
             | Self::CuptiFailed
             | Self::TracerNotLoaded
             | Self::Tracer
-            | Self::MissingRank => true,
+            | Self::MissingRank
+            | Self::NoDuration => true,
             Self::NotSealed
             | Self::EndedEarly
             | Self::ForeignFile
@@ -75,6 +78,7 @@ impl ProblemKind {
             Self::Tracer => "tracer",
             Self::MissingRank => "missing-rank",
             Self::ForeignFile => "foreign-file",
+            Self::NoDuration => "no-duration",
             Self::ClockUnreliable => "clock-unreliable",
             Self::Symbols => "symbols",
             Self::Note => "note",

@@ -43,8 +43,10 @@ pub(super) struct Unused {
     pub negative_time: u64,
     /// An end of something that never began.
     pub lone_end: u64,
-    /// Complete events without a duration; used as if it were 0.
+    /// Calls, steps, operators and device work without a duration; used as if it were 0.
     pub no_duration: u64,
+    /// The same of Python functions and what else decides on no wait.
+    pub no_duration_beside: u64,
     /// Complete events by categories that mean nothing to us.
     pub unknown_categories: Vec<(Vec<u8>, u64)>,
     /// The same, of categories beyond the first few.
@@ -207,11 +209,17 @@ impl<'t, 'p> FileBuilder<'t, 'p> {
             return;
         }
         let Some(start_ns) = self.start(event) else { return };
-        let duration_ns = event.duration_ns.unwrap_or_else(|| {
-            self.unused.no_duration += 1;
+        let duration_ns = event.duration_ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or_else(|| {
+            match category {
+                Category::Python | Category::Overhead | Category::Recording => {
+                    self.unused.no_duration_beside += 1
+                }
+                Category::Unknown => {}
+                _ => self.unused.no_duration += 1,
+            }
             0
         });
-        let end_ns = start_ns.saturating_add(u64::try_from(duration_ns).unwrap_or(0)).min(OPEN - 1);
+        let end_ns = start_ns.saturating_add(duration_ns).min(OPEN - 1);
         match category {
             Category::Op | Category::Annotation | Category::Python => {
                 self.span(event, category, start_ns, end_ns)

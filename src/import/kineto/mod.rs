@@ -26,7 +26,8 @@ use reader::{Damage, NotATrace};
 /// Whether a text that begins like this may be such a trace.
 pub(super) fn looks_like(head: &[u8]) -> bool {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
-    matches!(head.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['))
+    !super::foreign::is_utf16(head)
+        && matches!(head.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['))
 }
 
 /// Reads one file. `name` is its path as the user gave it, `progress` is called now and then.
@@ -128,10 +129,10 @@ fn nothing_in_it(name: &std::path::Path, damage: Damage) -> ImportError {
 
 fn reading_failed(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the compressed file is cut off".to_owned(),
-        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other => {
-            format!("the compressed file is damaged ({error})")
-        }
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::Other => super::input::unpacking_failed(error),
         _ => format!("reading failed ({error})"),
     }
 }
@@ -200,7 +201,16 @@ fn note_unused(shown: &str, unused: &build::Unused, trace: &mut TraceBuilder) {
     note(ProblemKind::LostRecords, unused.incomplete, "without phase or time can't be used");
     note(ProblemKind::LostRecords, unused.negative_time, "before time zero can't be used");
     note(ProblemKind::LostRecords, unused.lone_end, "end something that never began and can't be used");
-    note(ProblemKind::ClockUnreliable, unused.no_duration, "without a duration are shown without one");
+    note(
+        ProblemKind::NoDuration,
+        unused.no_duration,
+        "without a duration that makes sense are shown without one: what lies inside of them, or was waited for, can't be told",
+    );
+    note(
+        ProblemKind::ClockUnreliable,
+        unused.no_duration_beside,
+        "without a duration that makes sense, of which no wait depends, are shown without one",
+    );
     note(ProblemKind::Note, unused.further_categories, "of further unknown categories were not used");
     for (category, count) in &unused.unknown_categories {
         let category = String::from_utf8_lossy(category);

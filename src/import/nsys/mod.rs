@@ -50,7 +50,8 @@ pub(super) fn import(
                 ),
             ));
         }
-        return read(path, path, trace, progress, problems);
+        let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        return read(path, path, trace, (bytes, progress), problems);
     }
     // SQLite reads files only, so what is compressed or comes through a pipe is unpacked into one.
     let cannot = |error: io::Error| {
@@ -60,13 +61,21 @@ pub(super) fn import(
         )
     };
     let mut file = tempfile::NamedTempFile::new().map_err(cannot)?;
-    if let Some(error) = unpack(&mut input.reader, file.as_file_mut()).map_err(cannot)? {
+    // Unpacking is the first half of the work. Of standard input nobody knows what half is: there it is all that is told.
+    let counts = std::sync::Arc::clone(&input.counts);
+    let unpacked = || counts.read.load(std::sync::atomic::Ordering::Relaxed);
+    let parts = if path.as_os_str() == STANDARD_INPUT { 1 } else { 2 };
+    let mut tell = || progress(unpacked() / parts);
+    if let Some(error) = unpack(&mut input.reader, file.as_file_mut(), &mut tell).map_err(cannot)? {
+        let why = super::input::unpacking_failed(&error);
         problems.push(Problem::new(
             ProblemKind::Truncated,
-            format!("{shown} can't be unpacked to its end ({error}); what came before is used"),
+            format!("{shown} can't be unpacked to its end: {why}; what came before is used"),
         ));
     }
-    read(path, file.path(), trace, progress, problems)
+    let done = unpacked() / parts;
+    let mut tell = |more: u64| progress(done + more);
+    read(path, file.path(), trace, (unpacked() - done, &mut tell), problems)
 }
 
 fn shown(path: &Path) -> String {
@@ -82,9 +91,14 @@ fn is_plain(path: &Path) -> bool {
 }
 
 /// Copies until the end, or until reading fails: then the answer says why.
-fn unpack(from: &mut dyn Read, to: &mut std::fs::File) -> io::Result<Option<io::Error>> {
+fn unpack(
+    from: &mut dyn Read,
+    to: &mut std::fs::File,
+    tell: &mut dyn FnMut(),
+) -> io::Result<Option<io::Error>> {
     let mut buffer = vec![0; 256 << 10];
     loop {
+        tell();
         match from.read(&mut buffer) {
             Ok(0) => return Ok(None),
             Ok(count) => to.write_all(&buffer[..count])?,
@@ -94,12 +108,12 @@ fn unpack(from: &mut dyn Read, to: &mut std::fs::File) -> io::Result<Option<io::
     }
 }
 
-/// Reads the database in `file`, which the user knows as `path`.
+/// Reads the database in `file`, which the user knows as `path`. Progress is told as a part of so many bytes.
 fn read(
     path: &Path,
     file: &Path,
     trace: &mut TraceBuilder,
-    progress: &mut dyn FnMut(u64),
+    (bytes, progress): (u64, &mut dyn FnMut(u64)),
     mut problems: Vec<Problem>,
 ) -> Result<Imported, ImportError> {
     let shown = shown(path);
@@ -128,15 +142,14 @@ fn read(
         (None, None) => {}
     }
     if let Some(text) = foreign::other_database(path, &database) {
-        return Err(ImportError::new(path, text));
+        return Err(ImportError::new(path, text).foreign());
     }
-    let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     // The table of calls is gone through twice.
     let tables = build::EVENT_TABLES.iter().chain([&build::RUNTIME]);
     let rows: u64 = tables.map(|table| database.row_count(table)).sum();
     let mut tell = |done: u64| {
-        let share = u128::from(done.min(rows)) * u128::from(file_bytes) / u128::from(rows.max(1));
-        progress(u64::try_from(share).unwrap_or(file_bytes));
+        let share = u128::from(done.min(rows)) * u128::from(bytes) / u128::from(rows.max(1));
+        progress(u64::try_from(share).unwrap_or(bytes));
     };
     let mut build = Build::new(&database, trace, &mut tell);
     // On a thread of its own: SQLite takes as long to check the tables as to read them.
@@ -269,9 +282,9 @@ fn note_unused(shown: &str, build: &Build<'_>, problems: &mut Vec<Problem>) {
         calls,
         "of functions whose names are not in the database, so nobody can say about waits there",
     );
-    note(ProblemKind::ClockUnreliable, unused.no_end, rows, "without an end, shown without a duration");
+    note(ProblemKind::NoDuration, unused.no_end, rows, "without an end, shown without a duration");
     note(
-        ProblemKind::ClockUnreliable,
+        ProblemKind::NoDuration,
         unused.backwards,
         ("piece", "pieces"),
         "of device work with an end before the beginning, shown without a duration",
