@@ -695,6 +695,25 @@ fn progress_ends_at_the_size_of_the_files() {
 }
 
 #[test]
+fn what_comes_through_a_pipe_counts_up_and_its_total_is_unknown() {
+    let folder = Folder::new();
+    let pipe = folder.0.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let text = document(&events(5_000));
+    let size = text.len() as u64;
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, text).unwrap()
+    });
+    let mut seen = Vec::new();
+    syncaudit::import::load_with(&[pipe], &mut |progress| seen.push(progress)).unwrap();
+    writer.join().unwrap();
+    assert!(seen.iter().all(|progress| progress.total_bytes.is_none()));
+    assert!(seen.is_sorted_by_key(|progress| progress.done_bytes));
+    assert_eq!(seen.last().unwrap().done_bytes, size);
+}
+
+#[test]
 fn no_mutation_of_a_trace_makes_the_importer_panic() {
     let mut seeds: Vec<Vec<u8>> = Vec::new();
     let plain = document(&events(3));

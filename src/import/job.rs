@@ -45,7 +45,12 @@ pub(super) fn load(
             trace.problem(eventlog::given_twice(first));
             continue;
         }
-        let mut of_file = |done_bytes| progress(Progress { done_bytes: before + done_bytes, total_bytes });
+        // What comes through a pipe has no size, but it was read.
+        let mut read_bytes = 0;
+        let mut of_file = |done_bytes| {
+            read_bytes = done_bytes;
+            progress(Progress { done_bytes: before + done_bytes, total_bytes });
+        };
         let emulated = std::mem::take(&mut trace.source.emulated);
         match super::load_file(path, trace, &mut logs, &mut of_file) {
             Ok(imported) => {
@@ -57,7 +62,7 @@ pub(super) fn load(
             Err(error) => broken.push(error),
         }
         trace.source.emulated |= emulated;
-        before += size.unwrap_or(0);
+        before += size.unwrap_or(read_bytes);
         progress(Progress { done_bytes: before, total_bytes });
     }
     if read.is_empty() {
@@ -207,8 +212,10 @@ fn size(path: &Path) -> Option<u64> {
     if path.as_os_str() == input::STANDARD_INPUT {
         return None;
     }
-    // A directory of event logs is read by a reader of its own, which is fast; it counts as nothing.
-    std::fs::metadata(path).ok().map(|metadata| if metadata.is_file() { metadata.len() } else { 0 })
+    let metadata = std::fs::metadata(path).ok()?;
+    // A directory of event logs is read by a reader of its own, which is fast; it counts as nothing. A pipe has no size.
+    let no_size = !metadata.is_file() && !metadata.is_dir();
+    (!no_size).then(|| if metadata.is_file() { metadata.len() } else { 0 })
 }
 
 /// Says which ranks are missing, and which came twice.

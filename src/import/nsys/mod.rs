@@ -61,7 +61,7 @@ pub(super) fn import(
         )
     };
     let mut file = tempfile::NamedTempFile::new().map_err(cannot)?;
-    // Unpacking is the first half of the work. Of standard input nobody knows what half is: there it is all that is told.
+    // Unpacking is the first half of the work. Of standard input nobody knows what half is: the count just goes on.
     let counts = std::sync::Arc::clone(&input.counts);
     let unpacked = || counts.read.load(std::sync::atomic::Ordering::Relaxed);
     let parts = if path.as_os_str() == STANDARD_INPUT { 1 } else { 2 };
@@ -74,8 +74,9 @@ pub(super) fn import(
         ));
     }
     let done = unpacked() / parts;
+    let rest = if parts == 1 { unpacked() } else { unpacked() - done };
     let mut tell = |more: u64| progress(done + more);
-    read(path, file.path(), trace, (unpacked() - done, &mut tell), problems)
+    read(path, file.path(), trace, (rest, &mut tell), problems)
 }
 
 fn shown(path: &Path) -> String {
