@@ -695,19 +695,24 @@ fn progress_ends_at_the_size_of_the_files() {
 }
 
 #[test]
-fn what_comes_through_a_pipe_counts_up_and_its_total_is_unknown() {
+fn what_comes_through_pipes_is_read_whole_and_counts_up_without_a_total() {
     let folder = Folder::new();
-    let pipe = folder.0.path().join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let text = document(&events(5_000));
-    let size = text.len() as u64;
-    let writer = std::thread::spawn({
-        let pipe = pipe.clone();
-        move || std::fs::write(pipe, text).unwrap()
-    });
+    let (pipes, writers): (Vec<PathBuf>, Vec<_>) = (0..2)
+        .map(|rank_number| {
+            let pipe = folder.0.path().join(format!("pipe{rank_number}"));
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let text = rank(rank_number, 2, 2_000);
+            let writer = std::thread::spawn({
+                let pipe = pipe.clone();
+                move || std::fs::write(pipe, &text).map(|()| text.len() as u64).unwrap()
+            });
+            (pipe, writer)
+        })
+        .unzip();
     let mut seen = Vec::new();
-    syncaudit::import::load_with(&[pipe], &mut |progress| seen.push(progress)).unwrap();
-    writer.join().unwrap();
+    let trace = syncaudit::import::load_with(&pipes, &mut |progress| seen.push(progress)).unwrap();
+    let size: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+    assert_eq!((calls(&trace), trace.problems), (8_000, vec![]));
     assert!(seen.iter().all(|progress| progress.total_bytes.is_none()));
     assert!(seen.is_sorted_by_key(|progress| progress.done_bytes));
     assert_eq!(seen.last().unwrap().done_bytes, size);

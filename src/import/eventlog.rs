@@ -64,7 +64,8 @@ pub(super) fn is_mine(path: &Path) -> bool {
     if path.is_dir() {
         return path.join("run.json").is_file() || logs_in(path).is_ok_and(|logs| !logs.is_empty());
     }
-    has_ending(path) || starts_as_log(path)
+    // What is read from a pipe to look at it is gone.
+    has_ending(path) || (path.is_file() && starts_as_log(path))
 }
 
 fn has_ending(path: &Path) -> bool {

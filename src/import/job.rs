@@ -92,9 +92,9 @@ pub(super) fn load(
 /// Whether two files hold the same bytes. Event logs know each other by themselves, whatever the paths.
 fn is_copy(a: &Path, b: &Path) -> bool {
     let open = |path: &Path| -> Option<(u64, std::fs::File)> {
-        let file = std::fs::File::open(path).ok()?;
-        let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-        Some((metadata.len(), file))
+        // A pipe can be opened once.
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.len(), std::fs::File::open(path).ok()?))
     };
     if eventlog::is_mine(a) || eventlog::is_mine(b) || [a, b].contains(&Path::new(input::STANDARD_INPUT)) {
         return false;
