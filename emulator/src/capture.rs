@@ -110,6 +110,15 @@ pub fn submit(stream: &Arc<Stream>, op: Op) -> Result<Option<Ticket>> {
 
 /// As [`submit`], for operations whose kind of graph node does not follow from the operation.
 pub fn submit_as(stream: &Arc<Stream>, op: Op, kind: NodeKind) -> Result<Option<Ticket>> {
+    put(stream, op, kind, Vec::new())
+}
+
+/// As [`submit`], for an operation that comes after points of other streams too. In a graph the capture's own order counts.
+pub fn submit_after(stream: &Arc<Stream>, op: Op, after: Vec<Ticket>) -> Result<Option<Ticket>> {
+    put(stream, op, NodeKind::Plain, after)
+}
+
+fn put(stream: &Arc<Stream>, op: Op, kind: NodeKind, after: Vec<Ticket>) -> Result<Option<Ticket>> {
     stream.context.check()?;
     if ACTIVE_COUNT.load(Ordering::Acquire) > 0 {
         let mut membership = lock(&stream.capture);
@@ -122,7 +131,7 @@ pub fn submit_as(stream: &Arc<Stream>, op: Op, kind: NodeKind) -> Result<Option<
         drop(membership);
         check_implicit(stream)?;
     }
-    stream.enqueue(op, Vec::new()).map(Some)
+    stream.enqueue(op, after).map(Some)
 }
 
 /// The legacy default stream would depend on blocking streams that are being captured: prohibited.

@@ -183,7 +183,7 @@ fn kind_of(op: &Op, kind: NodeKind) -> u32 {
         (NodeKind::MemAlloc, _) => 10,
         (NodeKind::MemFree, _) => 11,
         (NodeKind::Host, _) | (_, Op::HostFunction(..) | Op::Callback(..)) => 3,
-        (_, Op::Kernel(_)) => 0,
+        (_, Op::Kernel(_) | Op::Collective(_)) => 0,
         (_, Op::Copy(_) | Op::Upload { .. }) => 1,
         (_, Op::Set(_)) => 2,
         (_, Op::Graph(_)) => 4,

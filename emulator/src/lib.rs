@@ -1,5 +1,5 @@
-//! An emulated CUDA device for machines without a GPU: stands in for `libcuda.so.1`, and for `libcupti` as far as the
-//! tracer uses it.
+//! An emulated CUDA device for machines without a GPU: stands in for `libcuda.so.1`, for `libcupti` as far as the
+//! tracer uses it, and for `libnccl.so.2` as far as data-parallel training uses it.
 //!
 //! What comes in: calls of the public driver API and of the CUPTI functions a tracer uses, from any program. What
 //! goes out: the documented results, real data movement in host-backed "device" memory, kernels run by the host
@@ -11,7 +11,7 @@
 //!
 //! Where to look: one file per API family (`device`, `context`, `memory`, `copy`, `stream`, `event`, `module`,
 //! `launch`, `graph`, `procaddr`); beneath them `heap` (the address space), `worker` (streams that execute), `op`
-//! (what a stream executes), `capture` (stream capture), `blocking` (what makes the host wait) and `cupti`.
+//! (what a stream executes), `capture` (stream capture), `blocking` (what makes the host wait), `cupti` and `nccl`.
 
 #![allow(unsafe_code)] // a C library from end to end; the pointers are confined to `args`, `heap` and `op`
 
@@ -35,6 +35,7 @@ pub mod kernels;
 pub mod launch;
 pub mod memory;
 pub mod module;
+pub mod nccl;
 mod op;
 pub mod procaddr;
 mod process;

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, Stamp};
 use crate::heap::{self, Bytes, Kind, Region};
 use crate::kernels::Launch;
+use crate::nccl::Collective;
 use crate::worker::{self, Stream};
 
 /// One operation. Cloned when a graph is instantiated.
@@ -28,6 +29,8 @@ pub enum Op {
     },
     Set(Set2),
     Kernel(Arc<Launch>),
+    /// One of NCCL's.
+    Collective(Arc<Collective>),
     /// `cuLaunchHostFunc`: function and user data.
     HostFunction(extern "C" fn(*mut libc::c_void), usize),
     /// `cuStreamAddCallback`: function, stream handle as the program named it, user data.
@@ -119,6 +122,7 @@ impl Op {
             Op::Upload { staged, copy } => timed(slots, || copy.run(Some(staged))),
             Op::Set(set) => timed(slots, || set.run()),
             Op::Kernel(launch) => timed(slots, || run_kernel(launch)),
+            Op::Collective(collective) => timed(slots, || collective.run()),
             Op::HostFunction(function, user) => {
                 worker::as_host_function(|| function(*user as *mut _));
                 Ok(())
@@ -290,9 +294,6 @@ fn run_kernel(launch: &Launch) -> Result {
     PINNED.with(|p| *p.borrow_mut() = Some(Vec::new()));
     let code = worker::as_host_function(|| launch.call());
     PINNED.with(|p| *p.borrow_mut() = None);
-    let least = crate::time_model::kernel_time(&launch.name);
-    if let Some(rest) = least.checked_sub(started.elapsed()).filter(|d| !d.is_zero()) {
-        std::thread::sleep(rest); // modelled time on the device, not synchronisation
-    }
+    crate::time_model::occupy(&launch.name, started);
     if code == 0 { Ok(()) } else { Err(Error(code)) }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Model {
@@ -15,7 +15,7 @@ struct Model {
 }
 
 /// The least time that kernel `name` occupies its stream.
-pub fn kernel_time(name: &str) -> Duration {
+fn kernel_time(name: &str) -> Duration {
     static MODEL: OnceLock<Model> = OnceLock::new();
     let model = MODEL.get_or_init(|| {
         let Ok(text) = std::env::var("SYNCAUDIT_EMU_KERNEL_TIME") else { return Model::default() };
@@ -25,6 +25,13 @@ pub fn kernel_time(name: &str) -> Duration {
         })
     });
     model.named.get(name).copied().unwrap_or(model.others)
+}
+
+/// Keeps the stream's worker busy until the kernel that started then has taken its time.
+pub fn occupy(name: &str, started: Instant) {
+    if let Some(rest) = kernel_time(name).checked_sub(started.elapsed()).filter(|rest| !rest.is_zero()) {
+        std::thread::sleep(rest); // modelled time on the device, not synchronisation
+    }
 }
 
 fn parse(text: &str) -> Result<Model, String> {

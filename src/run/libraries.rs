@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 pub const TRACER: &str = "libsyncaudit_tracer.so";
 pub const EMULATOR: &str = "libsyncaudit_emulator.so";
 
-/// The names under which programs open the driver: the runtime and most launchers use the first, some loaders
-/// (cudarc, ctypes scripts) try the second.
-const DRIVER_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The names under which programs open what the emulator stands in for, the driver and NCCL: the runtime and most launchers
+/// use the first of each, some loaders (cudarc, ctypes scripts) try the second.
+const EMULATED_NAMES: [&str; 4] = ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"];
 
 /// Folders in which the shared objects are looked for, in this order. A folder named by the user is the only one: a
 /// stale copy elsewhere must not be taken in its place.
@@ -51,7 +51,7 @@ pub fn find(name: &str, folders: &[PathBuf]) -> Result<PathBuf, Trouble> {
     ))
 }
 
-/// Makes `folder` with links that give the emulator the driver's names.
+/// Makes `folder` with links that give the emulator the names of the driver and of NCCL.
 pub fn link_driver(emulator: &Path, folder: &Path) -> Result<(), Trouble> {
     let failed = |error: std::io::Error| {
         Trouble::new(
@@ -68,7 +68,7 @@ pub fn link_driver(emulator: &Path, folder: &Path) -> Result<(), Trouble> {
         ));
     }
     fs::create_dir(folder).map_err(failed)?;
-    for name in DRIVER_NAMES {
+    for name in EMULATED_NAMES {
         std::os::unix::fs::symlink(emulator, folder.join(name)).map_err(failed)?;
     }
     Ok(())
@@ -105,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn both_names_of_the_driver_lead_to_the_emulator() {
+    fn every_name_of_driver_and_nccl_leads_to_the_emulator() {
         let dir = tempfile::tempdir().unwrap();
         let emulator = dir.path().join(EMULATOR);
         fs::write(&emulator, b"x").unwrap();
         link_driver(&emulator, &dir.path().join("lib")).unwrap();
-        for name in DRIVER_NAMES {
+        for name in EMULATED_NAMES {
             assert_eq!(fs::read(dir.path().join("lib").join(name)).unwrap(), b"x");
         }
         assert!(link_driver(&emulator, &dir.path().join("lib")).is_err());

@@ -348,30 +348,42 @@ fn reserve_into(slots: &mut Vec<Option<Slot>>, op: &Op, stream: &Stream, (graph,
             (record(prefix, kind::MEMSET), false)
         }),
         Op::Kernel(launch) => {
-            let kind = [kind::CONCURRENT_KERNEL, kind::KERNEL].into_iter().find(|k| enabled(*k));
-            kind.map(|kind| {
-                let prefix = Kernel {
-                    kind,
-                    registers_per_thread: 32,
-                    context_id: stream.context.uid,
-                    stream_id: stream.id,
-                    grid: launch.grid,
-                    block: launch.block,
-                    dynamic_shared_memory: launch.shared_bytes,
-                    correlation_id: correlation(),
-                    name: lasting_name(&launch.name).as_ptr(),
-                    graph_node_id: node,
-                    graph_id: graph,
-                    ..zeroed()
-                };
-                (record(prefix, kind), true)
-            })
+            kernel_record(stream, &launch.name, launch.grid, launch.block, launch.shared_bytes, (graph, node))
+        }
+        Op::Collective(collective) => {
+            kernel_record(stream, &collective.name, [1, 1, 1], [512, 1, 1], 0, (graph, node))
         }
         _ => return,
     };
     slots.push(bytes.and_then(|(bytes, kernel)| {
         place(&bytes, false).map(|(buffer, offset)| Slot { buffer, offset, kernel, done: false })
     }));
+}
+
+fn kernel_record(
+    stream: &Stream,
+    name: &Arc<str>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    (graph, node): (u32, u64),
+) -> Option<(Vec<u8>, bool)> {
+    let kind = [kind::CONCURRENT_KERNEL, kind::KERNEL].into_iter().find(|k| enabled(*k))?;
+    let prefix = Kernel {
+        kind,
+        registers_per_thread: 32,
+        context_id: stream.context.uid,
+        stream_id: stream.id,
+        grid,
+        block,
+        dynamic_shared_memory: shared_bytes,
+        correlation_id: correlation(),
+        name: lasting_name(name).as_ptr(),
+        graph_node_id: node,
+        graph_id: graph,
+        ..zeroed()
+    };
+    Some((record(prefix, kind), true))
 }
 
 fn copy_record(copy: &Copy3, stream: &Stream, graph: u32, node: u64) -> Vec<u8> {

@@ -13,7 +13,7 @@ pub fn shared_object() -> PathBuf {
 /// A folder with the names that programs and loaders look for.
 pub fn library_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for name in ["libcuda.so.1", "libcuda.so"] {
+    for name in ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"] {
         std::os::unix::fs::symlink(shared_object(), folder.path().join(name)).expect("a link");
     }
     folder
