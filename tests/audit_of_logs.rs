@@ -510,6 +510,32 @@ fn many_logs_of_a_directory_are_one_job() {
 }
 
 #[test]
+fn a_rank_that_left_no_log_is_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let add = |rank: &[u8]| {
+        log(directory.path(), |program| {
+            program.log.write(&Record::Meta { key: meta::RANK, value: rank });
+            program.log.write(&Record::Meta { key: meta::WORLD_SIZE, value: b"4" });
+            // One step behind the warm-up; a single query waits for nothing.
+            for step in 0..3 {
+                program.push("step", Payload::U64(step));
+                program.call(QUERY, 0, 0, 1);
+                program.pop();
+            }
+        });
+    };
+    [b"0", b"3"].iter().for_each(|rank| add(*rank));
+    let missed = audit(directory.path());
+    assert_eq!(missed.verdict, Verdict::Inconclusive);
+    assert!(missed.reasons[0].contains("of 4 ranks there is no trace of ranks 1-2"), "{:?}", missed.reasons);
+    // A helper of a rank that is there is no rank of its own.
+    [b"1", b"2", b"2"].iter().for_each(|rank| add(*rank));
+    let whole = audit(directory.path());
+    assert_eq!(whole.verdict, Verdict::Pass, "{:?}", whole.reasons);
+    assert_eq!(whole.problems, []);
+}
+
+#[test]
 fn reports_of_the_same_trace_are_the_same_bytes_and_show_no_time_of_an_emulated_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = log(directory.path(), legacy);

@@ -79,22 +79,26 @@ fn starts_as_log(path: &Path) -> bool {
         .is_ok_and(|()| start == log::format::MAGIC)
 }
 
-/// Reads a log or a trace directory into the trace.
+/// Reads a log or a trace directory into the trace; answers how many ranks the job has, where a launcher said so.
 ///
 /// # Errors
 /// When a single log can't be read at all, or a directory can't be listed.
-pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Result<(), ImportError> {
+pub(super) fn load(
+    path: &Path,
+    trace: &mut TraceBuilder,
+    seen: &mut Seen,
+) -> Result<Option<u32>, ImportError> {
     let problems = trace.problems.len();
     if !path.is_dir() {
         if seen.again(path, trace) {
-            return Ok(());
+            return Ok(None);
         }
         let file = LogFile::open(path).map_err(|error| ImportError::new(path, error.to_string()))?;
-        read(&file, trace);
+        let world_size = read(&file, trace);
         let logs = [path.to_owned()];
         names::read(path.parent().unwrap_or(Path::new("")), &logs, trace);
         only_logs_tell(&mut trace.problems[problems..]);
-        return Ok(());
+        return Ok(world_size);
     }
     let logs = logs_in(path)
         .map_err(|error| ImportError::new(path, format!("the directory can't be listed: {error}")))?;
@@ -111,12 +115,13 @@ pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Re
         }
     }
     let before = trace.process_count();
+    let mut world_size = None;
     for log in &logs {
         if seen.again(log, trace) {
             continue;
         }
         match LogFile::open(log) {
-            Ok(file) => read(&file, trace),
+            Ok(file) => world_size = world_size.max(read(&file, trace)),
             Err(error) => trace.problem(unreadable(log, &error)),
         }
     }
@@ -131,7 +136,7 @@ pub(super) fn load(path: &Path, trace: &mut TraceBuilder, seen: &mut Seen) -> Re
             "no process left an event log: the program made no CUDA or NVTX call, or can't be traced this way",
         ));
     }
-    Ok(())
+    Ok(world_size)
 }
 
 /// The logs that were read for a job, by what tells a log from all others: one that is given twice (by itself and in its directory, or as a
@@ -222,8 +227,8 @@ fn complaint_kind(text: &str) -> ProblemKind {
     }
 }
 
-/// Adds one log as one process.
-fn read(file: &LogFile, trace: &mut TraceBuilder) {
+/// Adds one log as one process; answers the number of ranks that its launcher named.
+fn read(file: &LogFile, trace: &mut TraceBuilder) -> Option<u32> {
     let header = file.header();
     let number =
         |key: &str| -> Option<u32> { std::str::from_utf8(file.meta(key)?).ok()?.trim().parse().ok() };
@@ -292,6 +297,7 @@ fn read(file: &LogFile, trace: &mut TraceBuilder) {
         reader.thread(&thread, damaged);
     }
     reader.finish();
+    number(meta::WORLD_SIZE)
 }
 
 /// No process loses as many events: that is one every nanosecond for three days.

@@ -14,7 +14,8 @@ use crate::model::{OPEN, Problem, ProblemKind, TraceBuilder, runs};
 /// One recording that was read, as far as the job is concerned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Imported {
-    pub rank: Option<u32>,
+    /// Ranks that it is of, ascending: one for a profiler's trace, all of a host for a trace directory of ours.
+    pub ranks: Vec<u32>,
     /// Number of ranks in the job, where the recording says so.
     pub world_size: Option<u32>,
     /// What has to be added to the recording's times to have them on a clock that it shares with others; 0 where unknown.
@@ -221,7 +222,7 @@ fn size(path: &Path) -> Option<u64> {
 /// Says which ranks are missing, and which came twice.
 fn note_ranks(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
     let mut known: Vec<(u32, &Path)> =
-        read.iter().filter_map(|(path, imported)| Some((imported.rank?, *path))).collect();
+        read.iter().flat_map(|(path, imported)| imported.ranks.iter().map(|&rank| (rank, *path))).collect();
     known.sort();
     let world_size = read.iter().filter_map(|(_, imported)| imported.world_size).max();
     if let ([(rank, _)], [_], Some(world_size)) = (known.as_slice(), read, world_size)
@@ -246,7 +247,7 @@ fn note_ranks(read: &[(&Path, Imported)], trace: &mut TraceBuilder) {
             ));
         }
     }
-    if read.len() < 2 || known.is_empty() {
+    if known.is_empty() || (read.len() < 2 && known.len() < 2) {
         return;
     }
     let until = world_size.unwrap_or(0).max(known.last().map_or(0, |(rank, _)| rank.saturating_add(1)));

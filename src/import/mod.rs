@@ -93,8 +93,13 @@ fn load_file(
 ) -> Result<Imported, ImportError> {
     if eventlog::is_mine(path) {
         let before = trace.process_count();
-        eventlog::load(path, trace, seen)?;
-        return Ok(Imported { processes: before..trace.process_count(), ..Imported::default() });
+        let world_size = eventlog::load(path, trace, seen)?;
+        let processes = before..trace.process_count();
+        let mut ranks: Vec<u32> =
+            processes.clone().filter_map(|index| trace.process_at(index).data().rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup(); // a rank's helpers have its number too
+        return Ok(Imported { ranks, world_size, processes, ..Imported::default() });
     }
     let mut input = input::open(path)?;
     let counts = std::sync::Arc::clone(&input.counts);

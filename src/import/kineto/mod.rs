@@ -93,7 +93,12 @@ pub(super) fn import(
             trace.source.versions.push(version);
         }
     }
-    Ok(Imported { rank, world_size: facts.world_size, base_ns: facts.base_ns, processes })
+    Ok(Imported {
+        ranks: rank.into_iter().collect(),
+        world_size: facts.world_size,
+        base_ns: facts.base_ns,
+        processes,
+    })
 }
 
 fn no_calls(shown: &str, device_events: u64) -> String {

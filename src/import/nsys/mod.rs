@@ -197,7 +197,12 @@ fn read(
         data.host = host;
         data.rank = data.rank.or(rank);
     }
-    Ok(Imported { rank, world_size: None, base_ns: session_start(&database), processes })
+    Ok(Imported {
+        ranks: rank.into_iter().collect(),
+        world_size: None,
+        base_ns: session_start(&database),
+        processes,
+    })
 }
 
 fn nothing_in_it(database: &Database, build: &Build<'_>) -> String {
