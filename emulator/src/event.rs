@@ -65,14 +65,18 @@ pub fn event(handle: usize) -> Result<Arc<Event>> {
     EVENTS.get(handle).ok_or(Error::INVALID_HANDLE)
 }
 
+/// Zero of all stamps: before the first event can have been recorded.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Stamp {
     fn ns(&self) -> Option<u64> {
         self.0.load(Ordering::Acquire).checked_sub(1)
     }
 
+    /// Stamps it with the time on the clock of the stream whose worker calls.
     fn set_now(&self) {
-        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        self.0.store(START.elapsed().as_nanos() as u64 + 1, Ordering::Release);
+        let now = crate::time_model::now().saturating_duration_since(*START);
+        self.0.store(now.as_nanos() as u64 + 1, Ordering::Release);
     }
 }
 
@@ -106,6 +110,7 @@ fn create(out: Out<usize>, flags: u32) -> Result {
     if flags & 4 != 0 {
         return Err(Error::NOT_SUPPORTED);
     }
+    LazyLock::force(&START);
     let handle = handles::fresh();
     static NEXT_ID: AtomicU32 = AtomicU32::new(1);
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,15 @@
 //! How long kernels take on the emulated device: `SYNCAUDIT_EMU_KERNEL_TIME`.
 //!
-//! `200us` makes every kernel occupy its stream for at least that long; `gemm=2ms,adam=300us,*=10us` says it per
-//! kernel name, `*` for all others. Unset: a kernel takes what its host implementation takes. Times are for making
-//! programs wait realistically; they say nothing about a GPU.
+//! `200us` makes every kernel occupy its stream for that long; `gemm=2ms,adam=300us,*=10us` says it per kernel name, `*` for all
+//! others. Unset: a kernel takes what its host implementation takes. Times are for making programs wait realistically; they say
+//! nothing about a GPU.
+//!
+//! With a model each stream has a clock of its own, which events are stamped with: an operation begins when the one before it
+//! is done, or when it was issued if that is later; a kernel takes its time, everything else none. The host sees it done when
+//! that time has come, or when it is really done if this machine is slower. A worker that wakes up late, or computes longer
+//! than the model says, catches up with the next kernels: what else the machine does is not added up.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -14,24 +20,50 @@ struct Model {
     named: HashMap<String, Duration>,
 }
 
-/// The least time that kernel `name` occupies its stream.
-fn kernel_time(name: &str) -> Duration {
-    static MODEL: OnceLock<Model> = OnceLock::new();
-    let model = MODEL.get_or_init(|| {
-        let Ok(text) = std::env::var("SYNCAUDIT_EMU_KERNEL_TIME") else { return Model::default() };
-        parse(&text).unwrap_or_else(|problem| {
+fn model() -> Option<&'static Model> {
+    static MODEL: OnceLock<Option<Model>> = OnceLock::new();
+    let read = || {
+        let text = std::env::var("SYNCAUDIT_EMU_KERNEL_TIME").ok()?;
+        let model = parse(&text).unwrap_or_else(|problem| {
             eprintln!("syncaudit emulator: SYNCAUDIT_EMU_KERNEL_TIME is ignored: {problem}");
             Model::default()
-        })
-    });
-    model.named.get(name).copied().unwrap_or(model.others)
+        });
+        (model != Model::default()).then_some(model)
+    };
+    MODEL.get_or_init(read).as_ref()
 }
 
-/// Keeps the stream's worker busy until the kernel that started then has taken its time.
-pub fn occupy(name: &str, started: Instant) {
-    if let Some(rest) = kernel_time(name).checked_sub(started.elapsed()).filter(|rest| !rest.is_zero()) {
-        std::thread::sleep(rest); // modelled time on the device, not synchronisation
+thread_local! {
+    /// The clock of the stream that this worker runs: when the operation that it is at begins, then when it ends.
+    static STREAM_CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// An operation begins that was issued then and, if it had to wait for other streams, could not begin before `free`.
+pub fn begin(issued: Instant, free: Option<Instant>) {
+    if model().is_some() {
+        let from = STREAM_CLOCK.get().max(Some(issued)).max(free);
+        STREAM_CLOCK.set(from);
     }
+}
+
+/// The kernel that really started then has computed: keeps the worker until its modelled time is over.
+pub fn occupy(name: &str, started: Instant) {
+    let Some(model) = model() else { return };
+    let time = match model.named.get(name) {
+        Some(time) => *time,
+        None if model.others.is_zero() => started.elapsed(),
+        None => model.others,
+    };
+    let (now, end) = (Instant::now(), STREAM_CLOCK.get().unwrap_or(started) + time);
+    if end > now {
+        std::thread::sleep(end - now); // modelled time on the device, not synchronisation
+    }
+    STREAM_CLOCK.set(Some(end));
+}
+
+/// The time on the clock of the stream that this worker runs.
+pub fn now() -> Instant {
+    STREAM_CLOCK.get().unwrap_or_else(Instant::now)
 }
 
 fn parse(text: &str) -> Result<Model, String> {

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::capture::Membership;
 use crate::context::Context;
@@ -19,7 +20,7 @@ use crate::cupti::{self, activity::Slot};
 use crate::error::{Error, Result};
 use crate::handles::{self, lock};
 use crate::op::Op;
-use crate::process;
+use crate::{process, time_model};
 
 /// Operations a stream holds before the host has to wait for space (launch queue of a real device: about a thousand).
 pub const QUEUE_LIMIT: u64 = 1024;
@@ -70,6 +71,7 @@ struct Queued {
     op: Op,
     slots: Vec<Option<Slot>>,
     after: Vec<Ticket>,
+    issued: Instant,
 }
 
 /// A point in a stream: all operations up to `seq`.
@@ -214,7 +216,7 @@ impl Stream {
             queue.has_worker = true;
         }
         queue.enqueued += 1;
-        queue.operations.push_back(Queued { op, slots, after });
+        queue.operations.push_back(Queued { op, slots, after, issued: Instant::now() });
         let seq = queue.enqueued;
         drop(queue);
         self.added.notify_one();
@@ -260,11 +262,14 @@ impl Stream {
 
     fn work(self: Arc<Self>) {
         block_signals();
-        while let Some(Queued { op, slots, after }) = self.next() {
-            for ticket in &after {
+        while let Some(Queued { op, slots, after, issued }) = self.next() {
+            let mut free = None;
+            for ticket in after.iter().filter(|ticket| !ticket.is_complete()) {
                 ticket.stream.wait_for(ticket.seq);
+                free = Some(Instant::now());
             }
             drop(after);
+            time_model::begin(issued, free);
             process::run_unless_exiting(|| {
                 let mut slots = slots.into_iter();
                 op.run(&self, &mut slots);
