@@ -1,84 +1,10 @@
 //! The command as a user runs it, on the emulated device.
 
+mod support;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-/// A directory in which the emulated device goes by the driver's name.
-fn driver_directory() -> tempfile::TempDir {
-    let program = Path::new(env!("CARGO_BIN_EXE_dflash-train"));
-    // Built along as a dev-dependency; cargo puts shared objects of dependencies there.
-    let emulator = program.parent().unwrap().join("deps/libsyncaudit_emulator.so");
-    assert!(emulator.exists(), "{} is missing", emulator.display());
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        std::os::unix::fs::symlink(&emulator, directory.path().join(name)).unwrap();
-    }
-    directory
-}
-
-/// A scratch directory and the command that runs in it.
-struct Bench {
-    driver: tempfile::TempDir,
-    work: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        Bench { driver: driver_directory(), work: tempfile::tempdir().unwrap() }
-    }
-
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dflash-train"));
-        command
-            .args(arguments.split_whitespace())
-            .current_dir(self.work.path())
-            .env("LD_LIBRARY_PATH", self.driver.path())
-            .env_remove("NVTX_INJECTION64_PATH")
-            .env_remove("CUDA_INJECTION64_PATH")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    /// Runs to success; what it said on stderr.
-    fn succeed(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "dflash-train {arguments}: {}\n{said}", output.status);
-        assert!(output.stdout.is_empty() || arguments.starts_with("capture-check"));
-        said
-    }
-
-    /// Runs to failure; what it said on stderr.
-    fn fail(&self, arguments: &str, code: i32) -> String {
-        let output = self.run(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "dflash-train {arguments}\n{said}");
-        said
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.work.path().join(name)
-    }
-
-    /// Step and loss of every line of a metrics file.
-    fn losses(&self, name: &str) -> Vec<(u64, f64)> {
-        let text = std::fs::read_to_string(self.path(name)).unwrap();
-        text.lines()
-            .map(|line| {
-                let line: serde_json::Value = serde_json::from_str(line).unwrap();
-                for key in ["accuracy", "accuracy_denom", "grad_norm", "lr"] {
-                    assert!(line[key].is_f64(), "{key} in {line}");
-                }
-                (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap())
-            })
-            .collect()
-    }
-}
+use std::process::{Command, Stdio};
+use support::Bench;
 
 const SHORT: &str = "--steps 6 --log-every 3 --schedule-steps 6";
 
@@ -142,8 +68,7 @@ fn ctrl_c_ends_the_step_keeps_everything_and_the_run_goes_on_from_there() {
     let first = bench.losses("first.jsonl");
     let done = first.len() as u64;
     assert!(rest.last().unwrap().contains(&format!("stopped behind step {done} of")), "{rest:?}");
-    let ledger = std::fs::read_to_string(bench.path("state/acks.ledger")).unwrap();
-    assert_eq!(ledger.lines().count() as u64, done);
+    assert_eq!(bench.ledger("state").len() as u64, done * 2, "two samples a step");
 
     let steps = done + 4;
     bench.succeed(&format!("{options} --steps {steps} --checkpoint state --metrics first.jsonl"));
@@ -325,6 +250,39 @@ fn every_loss_of_d_pace_trains() {
         losses.push(bench.losses(&format!("{kind}.jsonl")));
     }
     assert!(losses[0] != losses[1] && losses[1] != losses[2] && losses[0] != losses[2]);
+}
+
+#[test]
+fn the_benchmark_has_a_row_for_every_set_with_its_exact_number_of_waits() {
+    let bench = Bench::new();
+    let mut command = bench.command("bench --measure 2 --data-wait 0 --accumulate 2 --format markdown");
+    let output = command.env("SYNCAUDIT_EMU_KERNEL_TIME", "*=1us").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<(&str, &str)> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
+        .map(|(name, rest)| (name, rest.split(" |").next().unwrap()))
+        .skip(1)
+        .collect();
+    let expected = [
+        ("legacy: all sources", "24"),
+        ("without metrics", "20"),
+        ("without anchors", "22"),
+        ("without scalars", "16"),
+        ("without acks", "20"),
+        ("without batch-copy", "18"),
+        ("only metrics", "4"),
+        ("only anchors", "2"),
+        ("only scalars", "8"),
+        ("only acks", "4"),
+        ("only batch-copy", "6"),
+        ("none left", "0"),
+    ];
+    assert_eq!(rows, expected);
+    assert!(table.contains("Times are modelled, not measured on a GPU"), "{table}");
+    let said = bench.fail("bench --trainers 2 --rollouts 1", 1);
+    assert!(said.contains("bench measures one process"), "{said}");
 }
 
 #[test]

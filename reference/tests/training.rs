@@ -8,11 +8,12 @@ use dflash_train::optim::{Curriculum, Metrics, OptimizerConfig, Schedule};
 use dflash_train::preset::Preset;
 use dflash_train::rollout::target::{Target, taps};
 use dflash_train::rollout::worker::Source;
-use dflash_train::train::{self, Outcome, Settings, ledger};
+use dflash_train::train::{self, Outcome, Settings, Team, ledger};
 use dflash_train::waits::{self, Waits};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A model that trains in milliseconds.
 fn settings(steps: u32) -> Settings {
@@ -49,6 +50,9 @@ fn settings(steps: u32) -> Settings {
         checkpoint_every: None,
         run_ahead: 2,
         graph: false,
+        ack_lag: 4,
+        data_wait: Duration::ZERO,
+        clock: None,
     }
 }
 
@@ -74,11 +78,12 @@ fn train_until(settings: &Settings, stop_at: u32) -> (Outcome, Vec<Metrics>) {
     let data = Dataset::open(None, &tokenizer, settings.sequence, settings.seed).unwrap();
     let source = Source::Rollout(data, target.clone());
     let (stop, mut rows) = (AtomicBool::new(false), Vec::new());
-    let outcome = train::run(&Device::in_process(), settings, &target, source, &stop, &mut |row| {
-        rows.push(*row);
-        stop.fetch_or(row.step + 1 >= stop_at, Ordering::Relaxed);
-        Ok(())
-    });
+    let outcome =
+        train::run(&Device::in_process(), settings, &target, Team::Alone(Some(source)), &stop, &mut |row| {
+            rows.push(*row);
+            stop.fetch_or(row.step + 1 >= stop_at, Ordering::Relaxed);
+            Ok(())
+        });
     (outcome.unwrap(), rows)
 }
 
@@ -149,12 +154,11 @@ fn a_stopped_run_keeps_what_it_did_and_goes_on_from_there() {
     assert_eq!(losses(&[first, second].concat()), losses(&whole));
 }
 
-/// Steps 1..=`steps`, with the samples in order and none twice.
+/// Two samples a step, in order and each once.
 fn assert_ledger(directory: &Path, steps: u32) {
-    let entries = ledger::read(&directory.join("acks.ledger")).unwrap();
-    assert_eq!(entries.iter().map(|entry| entry.step).collect::<Vec<_>>(), (1..=steps).collect::<Vec<_>>());
-    let samples: Vec<u64> = entries.into_iter().flat_map(|entry| entry.samples).collect();
-    assert_eq!(samples, (0..u64::from(steps) * 2).collect::<Vec<_>>());
+    let rows = ledger::read(directory).unwrap();
+    let found: Vec<(u64, u32)> = rows.iter().map(|row| (row.sample, row.step)).collect();
+    assert_eq!(found, (0..steps * 2).map(|sample| (u64::from(sample), sample / 2 + 1)).collect::<Vec<_>>());
 }
 
 #[test]

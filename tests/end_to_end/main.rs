@@ -6,6 +6,7 @@ mod ci;
 mod doctor;
 mod formats;
 mod gate;
+mod job;
 mod live;
 mod names;
 mod output;

@@ -24,14 +24,14 @@ pub struct CaptureCheckArgs {
 
 /// Captures one step, replays it, and prints how many nodes it has.
 pub fn run(args: &CaptureCheckArgs) -> Result<ExitCode> {
-    let device = Device::open(args.train.gpu)?;
+    let device = Device::open(args.train.gpu.unwrap_or(0))?;
     let Plan { settings, target, .. } = plan(&args.train)?;
-    let compute = compute(&device, &settings, &target)?;
+    let compute = compute(&device, &settings, &target, 0)?;
     let stream = compute.stream.clone();
     let mut step = Step {
         batch: Batch::zeros(&device, &settings.config, settings.batch, settings.sequence)?,
         ring: Pinned::zeros(&device, compute.optimizer.ring().len())?,
-        gather: ObjectGather::new(&device, 1)?,
+        gather: ObjectGather::new(&device, 1, 1)?,
         compute,
         settings,
     };
@@ -86,7 +86,7 @@ impl Step {
         }
         self.compute.update()?;
         if waits.has(Source::Acks) {
-            self.gather.gather(&stream, &[0])?;
+            self.gather.gather(&stream, None, &[0])?;
         }
         if waits.has(Source::Metrics) {
             metrics::read(&stream, &self.compute.optimizer, 0)?;

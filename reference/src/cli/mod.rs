@@ -3,6 +3,7 @@
 //! In: arguments. Out: an exit status: 0 done, 1 failed, 2 misused (clap's), 130 stopped by Ctrl-C. Everything said goes to
 //! stderr, so that stdout is free for what a command is asked to print.
 
+mod bench;
 mod capture_check;
 mod kernels;
 mod train;
@@ -37,12 +38,17 @@ Examples:
   syncaudit run -- dflash-train --waits legacy      every historical wait, audited
   dflash-train --waits metrics,acks               only these two
   dflash-train --algorithm domino                 the Domino objective
+  dflash-train train --trainers 3 --rollouts 1      four processes on this host
   dflash-train --data chat.jsonl --steps 500 --checkpoint run1 --metrics run1.jsonl";
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train; the same as no command at all
+    Train(Box<train::TrainArgs>),
     /// Capture one training step as a CUDA graph: proof that nothing in it waits for the device
     CaptureCheck(Box<capture_check::CaptureCheckArgs>),
+    /// Measure what removing each set of historical waits buys
+    Bench(Box<bench::BenchArgs>),
     /// Check loss, metrics and gradients against a golden file
     Verify(verify::VerifyArgs),
     /// List the device kernels, or compare each with its host implementation
@@ -54,7 +60,9 @@ pub fn run() -> Result<ExitCode> {
     let cli = Cli::parse();
     match cli.command {
         None => train::run(&cli.train),
+        Some(Command::Train(args)) => train::run(&args),
         Some(Command::CaptureCheck(args)) => capture_check::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Verify(args)) => Ok(verify::run(&args)),
         Some(Command::Kernels(args)) => kernels::run(&args),
     }

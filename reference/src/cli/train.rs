@@ -5,22 +5,31 @@ use dflash_train::data::Dataset;
 use dflash_train::data::tokenizer::Tokenizer;
 use dflash_train::device::Device;
 use dflash_train::error::{Error, Result};
+use dflash_train::job::channel::{SampleShape, Transport};
+use dflash_train::job::control::{self, Entry};
+use dflash_train::job::link::Hello;
+use dflash_train::job::place::RoleOption;
+use dflash_train::job::trainer::{Control, Opening, Trainer, features_listener};
+use dflash_train::job::{Layout, Place, Role, rollout, supervisor};
 use dflash_train::model::{Config, DPACE_ALPHA, DominoHead, LayerType, LossType, Precision};
 use dflash_train::optim::{Curriculum, DominoMetrics, Metrics, OptimizerConfig, Schedule};
 use dflash_train::preset::{Preset, Sizes, estimate};
 use dflash_train::rollout::features::FeatureFiles;
 use dflash_train::rollout::target::{Target, taps};
 use dflash_train::rollout::worker::Source;
-use dflash_train::train::{self, Settings, checkpoint};
+use dflash_train::train::checkpoint::{self, Position};
+use dflash_train::train::{self, Outcome, Settings, Team};
 use dflash_train::waits::Waits;
 use serde::Serialize;
 use signal_hook::consts::SIGINT;
+use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Exit status after Ctrl-C, as shells count it: 128 and the signal's number.
 const STOPPED: u8 = 130;
@@ -141,9 +150,9 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
 
-    /// Which GPU
-    #[arg(long, value_name = "N", help_heading = "Device", default_value_t = 0)]
-    pub gpu: i32,
+    /// Which GPU [default: 0; in a job LOCAL_RANK]
+    #[arg(long, value_name = "N", help_heading = "Device")]
+    pub gpu: Option<i32>,
 
     /// How many steps the host may be ahead of the device
     #[arg(long, value_name = "N", help_heading = "Device", default_value = "2", value_parser = positive)]
@@ -156,6 +165,34 @@ pub struct TrainArgs {
     /// Capture the step as a CUDA graph and replay it; only a step with --waits none can be captured
     #[arg(long, help_heading = "Device")]
     pub graph: bool,
+
+    /// How many steps' samples may be handed out and not be in the ledger yet; a rollout is held there, never a step
+    #[arg(long, value_name = "N", help_heading = "Job", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ack_lag: u32,
+
+    /// How many processes train, each on its own GPU
+    #[arg(long, value_name = "N", help_heading = "Job", default_value = "1", value_parser = positive)]
+    pub trainers: usize,
+
+    /// How many processes run the target; with 0 it is a thread of the only trainer
+    #[arg(long, value_name = "N", help_heading = "Job", default_value_t = 0)]
+    pub rollouts: usize,
+
+    /// This process is one of the job, started by a launcher that sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+    #[arg(long, value_enum, value_name = "ROLE", help_heading = "Job", requires = "rollouts")]
+    pub role: Option<RoleOption>,
+
+    /// How features travel between processes
+    #[arg(long, value_enum, help_heading = "Job", default_value = "auto")]
+    pub transport: Transport,
+
+    /// How long the processes of a job wait for each other at the start
+    #[arg(long, value_name = "SECONDS", help_heading = "Job", default_value_t = 300)]
+    pub join_timeout: u64,
+
+    /// The process that started this one, and that it must not outlive
+    #[arg(long, value_name = "PID", hide = true, requires = "role")]
+    pub supervised_by: Option<u32>,
 
     /// Start even where the preset is known not to fit the device
     #[arg(long, help_heading = "Device")]
@@ -252,6 +289,9 @@ pub fn plan(args: &TrainArgs) -> Result<Plan> {
         checkpoint_every: args.checkpoint_every,
         run_ahead: args.run_ahead,
         graph: args.graph,
+        ack_lag: args.ack_lag,
+        data_wait: Duration::ZERO,
+        clock: None,
     };
     Ok(Plan { settings, target, source })
 }
@@ -325,7 +365,7 @@ fn open_target(args: &TrainArgs, sizes: &mut Sizes) -> Result<Target> {
     Ok(target)
 }
 
-/// Trains as the options say.
+/// Trains as the options say: alone, as one process of a job, or as the parent of all of them.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     if args.graph && args.waits != Waits::NONE {
         return Err(Error::new(format!(
@@ -333,7 +373,32 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
             args.waits
         )));
     }
-    let device = Device::open(args.gpu)?;
+    let layout = Layout { trainers: args.trainers, rollouts: args.rollouts };
+    match (args.role, layout.rollouts) {
+        (None, 0) if layout.trainers == 1 => run_alone(args),
+        (_, 0) => Err(Error::new(format!(
+            "--trainers {} and no rollout: trainers of a job take their features from rollouts; add --rollouts 1",
+            layout.trainers
+        ))),
+        (None, _) => {
+            let status = supervisor::run(layout, std::env::args_os().skip(1).collect())?;
+            Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+        }
+        (Some(role), _) => {
+            if let Some(parent) = args.supervised_by {
+                supervisor::stay_with(parent)?;
+            }
+            let place = Place::from_environment(layout, role)?;
+            match place.role() {
+                Role::Trainer => run_trainer(args, &place),
+                Role::Rollout => run_rollout(args, &place),
+            }
+        }
+    }
+}
+
+fn run_alone(args: &TrainArgs) -> Result<ExitCode> {
+    let device = Device::open(args.gpu.unwrap_or(0))?;
     check_fit(args, &device)?;
     let Plan { settings, target, source } = plan(args)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -343,9 +408,129 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
         .map_err(|error| Error::new(format!("cannot listen for Ctrl-C: {error}")))?;
 
     let mut reporter = Reporter::open(args, &settings)?;
-    reporter.start(&device, &settings);
-    let outcome = train::run(&device, &settings, &target, source, &stop, &mut |row| reporter.step(row));
-    let outcome = reporter.finish(outcome)?;
+    reporter.start(&device, &settings, Layout { trainers: 1, rollouts: 0 });
+    let team = Team::Alone(Some(source));
+    let outcome = train::run(&device, &settings, &target, team, &stop, &mut |row| reporter.step(row));
+    Ok(say_end(reporter.finish(outcome)?, &settings))
+}
+
+fn run_trainer(args: &TrainArgs, place: &Place) -> Result<ExitCode> {
+    let device = match args.gpu {
+        Some(gpu) => Device::open(gpu)?,
+        None => Device::of_local_rank(place.local_rank)?,
+    };
+    check_fit(args, &device)?;
+    let Plan { settings, target, .. } = plan(args)?;
+    let leads = place.rank == 0;
+    let directory = settings.checkpoint.as_deref().filter(|_| leads);
+    let _claim = directory.map(checkpoint::claim).transpose()?;
+    let restored =
+        directory.map(|kept| checkpoint::position(kept, &settings.config, settings.seed)).transpose()?;
+    let start = restored.flatten().unwrap_or(Position { step: 0, next_sample: 0, seed: settings.seed });
+    let listener = if leads { Some(control::listener(&place.master.0, place.master.1)?) } else { None };
+    let mut reporter = if leads { Some(Reporter::open(args, &settings)?) } else { None };
+    if let (Some(listener), 0) = (&listener, place.master.1) {
+        let port = listener.local_addr().map(|address| address.port());
+        let port = port.map_err(|error| Error::new(format!("cannot tell the port: {error}")))?;
+        println!("{}{port}", supervisor::PORT_LINE);
+    }
+    let features = features_listener(place)?;
+    let port = features.local_addr().map(|address| address.port());
+    let port = port.map_err(|error| Error::new(format!("cannot tell the port for features: {error}")))?;
+    let trainer = Trainer::join(
+        place,
+        entry(args, place, &settings, port),
+        Opening {
+            device: &device,
+            listener: listener.as_ref(),
+            features,
+            shape: sample_shape(&settings),
+            transport: args.transport,
+            per_trainer: settings.samples_per_step(),
+            steps: settings.steps,
+            start,
+        },
+    )?;
+    let control = trainer.control.clone();
+    on_interrupt(Box::new(move || Control::stop(&control)))?;
+    if let Some(reporter) = &reporter {
+        reporter.start(&device, &settings, place.layout);
+    }
+    let stop = AtomicBool::new(false);
+    let team = Team::Job(Box::new(trainer));
+    let outcome = train::run(&device, &settings, &target, team, &stop, &mut |row| match &mut reporter {
+        Some(reporter) => reporter.step(row),
+        None => Ok(()),
+    });
+    match reporter {
+        Some(mut reporter) => Ok(say_end(reporter.finish(outcome)?, &settings)),
+        None => Ok(exit_code(outcome?.stopped)),
+    }
+}
+
+fn run_rollout(args: &TrainArgs, place: &Place) -> Result<ExitCode> {
+    let Plan { settings, source, .. } = plan(args)?;
+    let shape = sample_shape(&settings);
+    let entry = entry(args, place, &settings, 0);
+    let stopped = rollout::run(place, entry, &source, shape, args.ack_lag, on_interrupt)?;
+    Ok(exit_code(stopped))
+}
+
+/// What this process hands in when it joins its job.
+fn entry(args: &TrainArgs, place: &Place, settings: &Settings, features_port: u16) -> Entry {
+    let show = |value: &dyn std::fmt::Debug| format!("{value:?}");
+    let options: [(&str, String); 13] = [
+        ("number of trainers and rollouts", show(&place.layout)),
+        ("model", show(&settings.config)),
+        ("batch, micro-batches, sequence", show(&(settings.batch, settings.accumulate, settings.sequence))),
+        ("--steps", show(&settings.steps)),
+        ("--log-every", show(&settings.log_every)),
+        ("--seed", show(&settings.seed)),
+        ("--waits", settings.waits.to_string()),
+        ("optimiser", show(&settings.optimizer)),
+        ("curriculum (--lambda-start, --lambda-decay-ratio, --schedule-steps)", show(&settings.curriculum)),
+        ("--data", show(&args.data)),
+        ("--tokenizer", show(&args.tokenizer)),
+        ("--target", show(&args.target)),
+        ("--features", show(&args.features)),
+    ];
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        rank: place.rank,
+        options: options.map(|(name, value)| (name.to_owned(), value)).into(),
+        features_port,
+    };
+    let patience = Duration::from_secs(args.join_timeout);
+    Entry { hello, patience, supervised: args.supervised_by.is_some() }
+}
+
+fn sample_shape(settings: &Settings) -> SampleShape {
+    let width = settings.config.num_context_features * settings.config.hidden_size;
+    SampleShape { sequence: settings.sequence, width }
+}
+
+/// Calls `first` at the first Ctrl-C; the second ends the process at once.
+fn on_interrupt(first: Box<dyn Fn() + Send>) -> Result<()> {
+    let fail = |error: std::io::Error| Error::new(format!("cannot listen for Ctrl-C: {error}"));
+    let mut signals = Signals::new([SIGINT]).map_err(fail)?;
+    let listen = move || {
+        for (index, _) in signals.forever().enumerate() {
+            if index > 0 {
+                std::process::exit(i32::from(STOPPED));
+            }
+            first();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(fail)?;
+    Ok(())
+}
+
+fn exit_code(stopped: bool) -> ExitCode {
+    if stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS }
+}
+
+/// Says how the run ended, where there is something to say.
+fn say_end(outcome: Outcome, settings: &Settings) -> ExitCode {
     if outcome.resumed_from >= settings.steps {
         eprintln!(
             "nothing to do: the checkpoint stands at step {}; ask for more --steps to go on",
@@ -354,9 +539,8 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     }
     if outcome.stopped {
         eprintln!("stopped behind step {} of {}", outcome.steps, settings.steps);
-        return Ok(ExitCode::from(STOPPED));
     }
-    Ok(ExitCode::SUCCESS)
+    exit_code(outcome.stopped)
 }
 
 /// Says what the preset needs, and refuses one that would take days on the emulated device.
@@ -428,7 +612,7 @@ impl Reporter {
         })
     }
 
-    fn start(&self, device: &Device, settings: &Settings) {
+    fn start(&self, device: &Device, settings: &Settings, layout: Layout) {
         let kind = if device.is_emulated() { ", emulated: losses are real, times are not" } else { "" };
         let operands = match settings.precision {
             Precision::F32 => "fp32",
@@ -439,10 +623,14 @@ impl Reporter {
             device.name(),
             device.gemm_provider()
         );
+        let job = match layout.rollouts {
+            0 => String::new(),
+            rollouts => format!(" by {} trainers and {rollouts} rollouts", layout.trainers),
+        };
         eprintln!(
-            "train   {} steps of {} x {} tokens, objective: {}, waits: {}, seed {}",
+            "train   {} steps of {} x {} tokens{job}, objective: {}, waits: {}, seed {}",
             settings.steps,
-            settings.batch * settings.accumulate,
+            settings.samples_per_step() * layout.trainers,
             settings.sequence,
             if settings.config.domino.is_some() { "domino" } else { settings.config.loss_type.name() },
             settings.waits,

@@ -104,6 +104,21 @@ impl Drop for Context {
     }
 }
 
+/// How many devices there are. Initialises the driver.
+pub fn device_count() -> Result<usize> {
+    // SAFETY: only asks the dynamic loader; cudarc panics later if the library is missing, hence this check first.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::NoDriver);
+    }
+    let mut count: c_int = 0;
+    // SAFETY: cuInit takes no pointers; the other writes one number to a live local.
+    unsafe {
+        check("cuInit", sys::cuInit(0))?;
+        check("cuDeviceGetCount", sys::cuDeviceGetCount(&raw mut count))?;
+    }
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 pub fn mem_alloc(bytes: usize) -> Result<u64> {
     let mut address = 0;
     // SAFETY: writes one address to a live local.
@@ -271,6 +286,23 @@ unsafe impl Send for EventHandle {}
 unsafe impl Sync for EventHandle {}
 
 impl EventHandle {
+    /// An event that the device notes the time of.
+    pub fn timed() -> Result<Self> {
+        let mut handle = null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
+        // SAFETY: writes one handle to a live local.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut handle, flags) })?;
+        Ok(Self(handle))
+    }
+
+    pub fn milliseconds_since(&self, earlier: &EventHandle) -> Result<f32> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both handles are alive; writes one float to a live local.
+        let result = unsafe { sys::cuEventElapsedTime(&raw mut milliseconds, earlier.0, self.0) };
+        check("cuEventElapsedTime", result)?;
+        Ok(milliseconds)
+    }
+
     pub fn new() -> Result<Self> {
         let mut handle = null_mut();
         // Timing is off: it costs on the device and nothing here reads it. A thread that waits for one sleeps, not spins.

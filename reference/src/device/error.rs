@@ -32,6 +32,17 @@ pub enum Error {
         /// cuBLAS' status name.
         status: String,
     },
+    /// No `libnccl` could be loaded.
+    NoNccl,
+    /// NCCL failed.
+    Nccl {
+        /// The call.
+        call: &'static str,
+        /// What its status means.
+        status: String,
+        /// What NCCL says about it.
+        detail: String,
+    },
     /// A buffer, pinned area or view is too short for what was asked of it.
     Length {
         /// What was tried.
@@ -69,6 +80,14 @@ impl fmt::Display for Error {
             Self::Driver { call, code, name } => write!(f, "{call} failed with {name} ({code})"),
             Self::Compile { reason } => write!(f, "could not compile the kernels: {reason}"),
             Self::Blas { call, status } => write!(f, "{call} failed with {status}"),
+            Self::NoNccl => write!(
+                f,
+                "no NCCL found (libnccl.so.2 could not be loaded), and several trainers average their gradients with it; \
+                 install it (package libnccl2, or the wheel nvidia-nccl-cu12 with its folder on LD_LIBRARY_PATH), or train \
+                 with --trainers 1"
+            ),
+            Self::Nccl { call, status, detail } if detail.is_empty() => write!(f, "{call} failed: {status}"),
+            Self::Nccl { call, status, detail } => write!(f, "{call} failed: {status} ({detail})"),
             Self::Length { what, needed, found } => {
                 write!(f, "{what}: needs {needed} elements, found {found}")
             }

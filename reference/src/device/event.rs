@@ -24,6 +24,29 @@ impl Event {
         Ok(Self { handle, _device: device.clone() })
     }
 
+    /// As [`Event::new`], and the device notes the time at which it passes the point. For measurements.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn timed(device: &Arc<Device>) -> Result<Self> {
+        let handle = match device.backend {
+            Backend::Driver { .. } => Some(driver::EventHandle::timed()?),
+            Backend::InProcess => None,
+        };
+        Ok(Self { handle, _device: device.clone() })
+    }
+
+    /// Milliseconds from `earlier` to this point; the device must have passed both. Both are [`Event::timed`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32> {
+        match (&self.handle, &earlier.handle) {
+            (Some(handle), Some(earlier)) => handle.milliseconds_since(earlier),
+            _ => Ok(0.0),
+        }
+    }
+
     /// Has the device passed the last recorded point? Never waits. Do not call it in a loop: that is a wait in disguise.
     ///
     /// # Errors

@@ -16,6 +16,7 @@
 //! device-side fault, reported by the driver, never a host memory error.
 
 mod blas;
+mod collective;
 mod driver;
 mod error;
 mod event;
@@ -26,9 +27,10 @@ mod module;
 mod stream;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use blas::{GemmShape, Layout};
+pub use collective::Communicator;
 pub use error::{Error, Result};
 pub use event::Event;
 pub use graph::Graph;
@@ -46,6 +48,7 @@ pub struct Device {
     gemm: blas::Gemm,
     /// Bytes in live buffers.
     allocated: AtomicUsize,
+    launches: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,29 @@ impl Device {
         let name = context.name()?;
         let gemm = if emulated { blas::Gemm::Kernel } else { blas::Gemm::find()? };
         let backend = Backend::Driver { context, module, emulated };
-        Ok(Arc::new(Self { backend, name, gemm, allocated: AtomicUsize::new(0) }))
+        Ok(Arc::new(Self {
+            backend,
+            name,
+            gemm,
+            allocated: AtomicUsize::new(0),
+            launches: AtomicU64::new(0),
+        }))
+    }
+
+    /// As [`Device::open`], the device of the process with this number on its host. An emulated device is a process' own, so that every
+    /// process has number 0.
+    ///
+    /// # Errors
+    /// As [`Device::open`]; and when the host has fewer devices.
+    pub fn of_local_rank(local_rank: usize) -> Result<Arc<Self>> {
+        let count = driver::device_count()?;
+        let ordinal = if module::is_emulated() { 0 } else { local_rank };
+        if ordinal >= count {
+            return Err(Error::misuse(format!(
+                "LOCAL_RANK is {local_rank}, but this host has {count} GPU(s); start no more trainers on a host than it has"
+            )));
+        }
+        Self::open(i32::try_from(ordinal).unwrap_or(i32::MAX))
     }
 
     /// A device made of host memory whose streams execute at once on the calling thread. For tests and for computing
@@ -80,6 +105,7 @@ impl Device {
             name: "in-process".to_owned(),
             gemm: blas::Gemm::Kernel,
             allocated: AtomicUsize::new(0),
+            launches: AtomicU64::new(0),
         })
     }
 
@@ -119,6 +145,12 @@ impl Device {
     #[must_use]
     pub fn gemm_provider(&self) -> &'static str {
         self.gemm.name()
+    }
+
+    /// How many kernels were launched so far, those of libraries not counted.
+    #[must_use]
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::Relaxed)
     }
 
     fn function(&self, kernel: &'static Kernel) -> Result<driver::Function> {

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::memory::{Buffer, Pinned, Pod, View};
 use super::{Backend, Device, Error, Event, Result, driver, in_process};
@@ -177,6 +178,7 @@ impl Stream {
         };
         let grid = [narrow(grid[0])?, narrow(grid[1])?, narrow(grid[2])?];
         let (block, shared_bytes) = (narrow(block)?, narrow(shared_bytes)?);
+        self.device.launches.fetch_add(1, Ordering::Relaxed);
         match &self.handle {
             Some(handle) => {
                 let mut pointers = [std::ptr::null_mut::<c_void>(); Kernel::MAX_PARAMS];

@@ -6,6 +6,7 @@
 pub mod features;
 pub mod target;
 pub mod tensor_file;
+pub mod window;
 pub mod worker;
 
 /// What the target knows about one sequence.
@@ -19,4 +20,13 @@ pub struct Features {
     pub hidden_states: Vec<f32>,
     /// 1 where the token is supervised, else 0, [S].
     pub loss_mask: Vec<f32>,
+}
+
+/// Features on their way to a trainer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What is learned from.
+    pub features: Features,
+    /// The run ends behind the step that trains on it.
+    pub last: bool,
 }

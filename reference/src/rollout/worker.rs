@@ -1,16 +1,16 @@
-//! The rollout worker: a thread that turns sample numbers into features, in order, into a bounded queue.
+//! The rollout worker of a run of one process: a thread that turns sample numbers into features, in order, into a bounded queue.
 //!
-//! In: a source and the number of the first sample. Out: a receiver of samples. A full queue holds the worker up, never the
-//! consumer. Samples stay in [`InFlight`] until they are acknowledged, so that the producer could hand them out again.
+//! In: a source and a window of sample numbers. Out: a receiver of samples. A full queue and a full window hold the worker
+//! up, never the consumer. A rollout that is a process of its own is `job::rollout`.
 
-use super::Features;
 use super::features::FeatureFiles;
 use super::target::Target;
+use super::window::Window;
+use super::{Features, Sample};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// Where features come from.
@@ -22,7 +22,8 @@ pub enum Source {
 }
 
 impl Source {
-    fn sample(&self, index: u64) -> Result<Features> {
+    /// The features of sample `index` of the endless series.
+    pub fn sample(&self, index: u64) -> Result<Features> {
         match self {
             Source::Files(files) => files.sample(index),
             Source::Rollout(data, target) => {
@@ -38,56 +39,27 @@ impl Source {
     }
 }
 
-/// Samples handed out and not yet acknowledged.
-#[derive(Default)]
-pub struct InFlight {
-    samples: Mutex<BTreeMap<u64, Arc<Features>>>,
-}
-
-impl InFlight {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Features>>> {
-        // Insertion and removal leave the map whole whatever happens around them.
-        self.samples.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Frees samples that a step has been trained on.
-    pub fn acknowledge(&self, samples: &[u64]) {
-        let mut map = self.lock();
-        samples.iter().for_each(|sample| {
-            map.remove(sample);
-        });
-    }
-
-    /// The numbers of the samples that are not acknowledged, ascending.
-    pub fn pending(&self) -> Vec<u64> {
-        self.lock().keys().copied().collect()
-    }
-}
-
-/// A running worker. It ends when the receiver is gone, or behind the first error, which it sends.
+/// A running worker. It ends when the receiver is gone or the window closed, or behind the first error, which it sends.
 pub struct Worker {
     /// Samples in order.
-    pub samples: Receiver<Result<Arc<Features>>>,
-    /// Ends soon after `samples` was dropped.
+    pub samples: Receiver<Result<Sample>>,
+    /// Ends soon after `samples` was dropped and the window closed.
     pub thread: JoinHandle<()>,
 }
 
-/// Starts a worker at sample number `first` with a queue of `capacity` samples.
-pub fn start(source: Source, first: u64, capacity: usize, in_flight: Arc<InFlight>) -> Result<Worker> {
+/// Starts a worker with a queue of `capacity` samples.
+pub fn start(source: Source, capacity: usize, window: Arc<Window>) -> Result<Worker> {
     let (sender, samples) = sync_channel(capacity);
     let thread = std::thread::Builder::new()
         .name("rollout".to_owned())
-        .spawn(move || run(&source, first, &sender, &in_flight))
+        .spawn(move || run(&source, &sender, &window))
         .map_err(|error| Error::new(format!("cannot start the rollout thread: {error}")))?;
     Ok(Worker { samples, thread })
 }
 
-fn run(source: &Source, first: u64, sender: &SyncSender<Result<Arc<Features>>>, in_flight: &InFlight) {
-    for index in first.. {
-        let sample = source.sample(index).map(Arc::new);
-        if let Ok(features) = &sample {
-            in_flight.lock().insert(index, features.clone());
-        }
+fn run(source: &Source, sender: &SyncSender<Result<Sample>>, window: &Window) {
+    while let Some(claim) = window.claim() {
+        let sample = source.sample(claim.sample).map(|features| Sample { features, last: claim.last });
         let failed = sample.is_err();
         // A send fails when the training has ended.
         if sender.send(sample).is_err() || failed {
@@ -119,17 +91,16 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_in_order_from_the_first_asked_for_and_stay_until_acknowledged() {
-        let in_flight = Arc::new(InFlight::default());
-        let worker = start(source(), 5, 2, in_flight.clone()).unwrap();
-        let samples: Vec<_> = worker.samples.iter().take(4).map(|sample| sample.unwrap().sample).collect();
-        assert_eq!(samples, [5, 6, 7, 8]);
-        in_flight.acknowledge(&[5, 7]);
-        drop(worker.samples);
+    fn samples_come_in_order_and_no_further_than_the_window() {
+        let window = Arc::new(Window::new(5, 1, 5, 4));
+        let worker = start(source(), 100, window.clone()).unwrap();
+        let take =
+            |count| worker.samples.iter().take(count).map(|s| s.unwrap().features.sample).collect::<Vec<_>>();
+        assert_eq!(take(4), [5, 6, 7, 8]);
+        assert!(worker.samples.try_recv().is_err(), "beyond the window");
+        window.committed(7);
+        assert_eq!(take(2), [9, 10]);
+        window.close();
         worker.thread.join().unwrap();
-        let pending = in_flight.pending();
-        assert!(pending.starts_with(&[6, 8]), "{pending:?}");
-        // The queue is bounded: the worker got no further than the queue and the sample in its hand.
-        assert!(pending.iter().all(|&sample| sample <= 8 + 2 + 1), "{pending:?}");
     }
 }

@@ -11,6 +11,7 @@
 use super::step::Compute;
 use crate::device::{Buffer, Pod, Stream};
 use crate::error::{Error, Result};
+use crate::model::Config;
 use crate::rollout::tensor_file::TensorFile;
 use safetensors::tensor::{Dtype, View};
 use std::borrow::Cow;
@@ -29,6 +30,31 @@ pub struct Position {
     pub next_sample: u64,
     /// The run's seed.
     pub seed: u64,
+}
+
+/// A directory that belongs to this run for as long as this lives.
+pub struct Claim {
+    _lock: File,
+}
+
+/// Makes the directory and takes it: two runs would each remove what the other has acknowledged. The kernel gives it back
+/// however the run ends.
+pub fn claim(directory: &Path) -> Result<Claim> {
+    let shown = directory.display();
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Error::new(format!("cannot make the checkpoint directory {shown}: {error}")))?;
+    let lock = File::options().create(true).truncate(false).write(true).open(directory.join("lock"));
+    let lock =
+        lock.map_err(|error| Error::new(format!("cannot use the checkpoint directory {shown}: {error}")))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Claim { _lock: lock }),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::new(format!(
+            "the checkpoint directory {shown} is in use by another run; wait for it, or give another --checkpoint directory"
+        ))),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(Error::new(format!("cannot lock the checkpoint directory {shown}: {error}")))
+        }
+    }
 }
 
 /// The checkpoint file of a directory.
@@ -88,7 +114,7 @@ pub fn save(directory: &Path, compute: &Compute, position: Position) -> Result<(
     }
     let notes = HashMap::from([
         ("format".to_owned(), FORMAT.to_owned()),
-        ("config".to_owned(), config_json(compute)?),
+        ("config".to_owned(), config_json(compute.model.config())?),
         ("step".to_owned(), position.step.to_string()),
         ("next_sample".to_owned(), position.next_sample.to_string()),
         ("seed".to_owned(), position.seed.to_string()),
@@ -106,8 +132,13 @@ pub fn save(directory: &Path, compute: &Compute, position: Position) -> Result<(
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(io_fail)
 }
 
-/// Restores the state in `directory`; `None` where there is no checkpoint. Set-up only.
-pub fn restore(directory: &Path, compute: &mut Compute, seed: u64) -> Result<Option<Position>> {
+/// Where the run in `directory` stands; `None` where there is no checkpoint. The checkpoint must be of this configuration and
+/// seed.
+pub fn position(directory: &Path, config: &Config, seed: u64) -> Result<Option<Position>> {
+    Ok(open(directory, config, seed)?.map(|(_, position)| position))
+}
+
+fn open(directory: &Path, config: &Config, seed: u64) -> Result<Option<(TensorFile, Position)>> {
     let path = path(directory);
     if !path.exists() {
         return Ok(None);
@@ -127,7 +158,7 @@ pub fn restore(directory: &Path, compute: &mut Compute, seed: u64) -> Result<Opt
     if note("format")? != FORMAT {
         return Err(fail(format!("it has the format `{}`, this build reads `{FORMAT}`", note("format")?)));
     }
-    let (found, expected) = (note("config")?, config_json(compute)?);
+    let (found, expected) = (note("config")?, config_json(config)?);
     if found != expected {
         return Err(fail(format!(
             "it was trained with another model configuration, {found}, not {expected}"
@@ -137,7 +168,13 @@ pub fn restore(directory: &Path, compute: &mut Compute, seed: u64) -> Result<Opt
         return Err(fail(format!("it was trained with --seed {}", number("seed")?)));
     }
     let step = u32::try_from(number("step")?).map_err(|_| fail("its `step` is out of range".to_owned()))?;
+    let position = Position { step, next_sample: number("next_sample")?, seed };
+    Ok(Some((file, position)))
+}
 
+/// Restores the state in `directory`; `None` where there is no checkpoint. Set-up only.
+pub fn restore(directory: &Path, compute: &mut Compute, seed: u64) -> Result<Option<Position>> {
+    let Some((file, position)) = open(directory, compute.model.config(), seed)? else { return Ok(None) };
     let stream = &compute.stream;
     let params = compute.model.params();
     let mut weights = vec![0.0; params.weights.len()];
@@ -158,11 +195,11 @@ pub fn restore(directory: &Path, compute: &mut Compute, seed: u64) -> Result<Opt
         let value = file.i64_range(name, 0, 1)?[0] as u32;
         stream.upload_blocking(buffer.view(), &[value])?;
     }
-    Ok(Some(Position { step, next_sample: number("next_sample")?, seed }))
+    Ok(Some(position))
 }
 
-fn config_json(compute: &Compute) -> Result<String> {
-    serde_json::to_string(compute.model.config())
+fn config_json(config: &Config) -> Result<String> {
+    serde_json::to_string(config)
         .map_err(|error| Error::new(format!("cannot describe the model configuration: {error}")))
 }
 

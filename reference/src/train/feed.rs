@@ -11,7 +11,7 @@ use crate::device::{Device, Event, Pinned, Stream};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Config};
 use crate::nvtx;
-use crate::rollout::Features;
+use crate::rollout::Sample;
 use crate::waits::batch_copy;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,6 +33,8 @@ pub struct Loaded {
     slot: usize,
     /// Ids of its samples.
     pub samples: Vec<u64>,
+    /// The run ends behind the step that trains on it.
+    pub last: bool,
 }
 
 /// What delivers micro-batches to the training thread.
@@ -43,7 +45,7 @@ pub struct Feed {
 
 enum Kind {
     Staged { ready: Receiver<Result<Loaded>>, free: Sender<usize>, thread: JoinHandle<()> },
-    Plain { samples: Receiver<Result<Arc<Features>>>, shape: BatchShape },
+    Plain { samples: Receiver<Result<Sample>>, shape: BatchShape },
 }
 
 /// Device memory of one micro-batch, and the event behind its upload.
@@ -70,23 +72,29 @@ fn make_slots(
 
 /// A micro-batch on the host.
 struct HostBatch {
-    samples: Vec<u64>,
-    features: Vec<Arc<Features>>,
+    rows: Vec<Sample>,
 }
 
 impl HostBatch {
-    fn collect(samples: &Receiver<Result<Arc<Features>>>, shape: BatchShape) -> Result<Self> {
-        let features = (0..shape.batch)
+    fn collect(samples: &Receiver<Result<Sample>>, shape: BatchShape) -> Result<Self> {
+        let rows = (0..shape.batch)
             .map(|_| samples.recv().map_err(|_| Error::new("the rollout worker ended early"))?)
             .collect::<Result<Vec<_>>>()?;
-        Ok(HostBatch { samples: features.iter().map(|features| features.sample).collect(), features })
+        Ok(HostBatch { rows })
+    }
+
+    /// This batch in the device memory of a slot.
+    fn loaded(&self, slot: usize) -> Loaded {
+        let samples = self.rows.iter().map(|row| row.features.sample).collect();
+        Loaded { slot, samples, last: self.rows.iter().any(|row| row.last) }
     }
 
     /// Writes the tensors of all sequences one behind the other.
     fn fill(&self, input_ids: &mut [i32], hidden_states: &mut [f32], loss_mask: &mut [f32]) {
-        let n = self.features.len();
+        let n = self.rows.len();
         let (s, sw) = (input_ids.len() / n, hidden_states.len() / n);
-        for (i, features) in self.features.iter().enumerate() {
+        for (i, row) in self.rows.iter().enumerate() {
+            let features = &row.features;
             input_ids[i * s..(i + 1) * s].copy_from_slice(&features.input_ids);
             hidden_states[i * sw..(i + 1) * sw].copy_from_slice(&features.hidden_states);
             loss_mask[i * s..(i + 1) * s].copy_from_slice(&features.loss_mask);
@@ -117,7 +125,7 @@ struct Loader {
     stream: Stream,
     slots: Arc<[Slot]>,
     staging: Vec<Staging>,
-    samples: Receiver<Result<Arc<Features>>>,
+    samples: Receiver<Result<Sample>>,
     free_slots: Receiver<usize>,
     shape: BatchShape,
 }
@@ -153,7 +161,7 @@ impl Loader {
         self.stream.upload(slot.batch.hidden_states.view(), &staging.hidden_states)?;
         self.stream.upload(slot.batch.loss_mask.view(), &staging.loss_mask)?;
         self.stream.record(&slot.uploaded)?;
-        Ok(Loaded { slot: index, samples: host.samples })
+        Ok(host.loaded(index))
     }
 }
 
@@ -164,7 +172,7 @@ impl Feed {
         config: &Config,
         shape: BatchShape,
         slots: usize,
-        samples: Receiver<Result<Arc<Features>>>,
+        samples: Receiver<Result<Sample>>,
     ) -> Result<Self> {
         let slots = make_slots(device, config, shape, slots)?;
         let staging = (0..slots.len())
@@ -193,7 +201,7 @@ impl Feed {
         device: &Arc<Device>,
         config: &Config,
         shape: BatchShape,
-        samples: Receiver<Result<Arc<Features>>>,
+        samples: Receiver<Result<Sample>>,
     ) -> Result<Self> {
         Ok(Feed { slots: make_slots(device, config, shape, 1)?, kind: Kind::Plain { samples, shape } })
     }
@@ -214,7 +222,7 @@ impl Feed {
                     (vec![0; rows], vec![0.0; rows * width], vec![0.0; rows]);
                 host.fill(&mut ids, &mut hidden, &mut mask);
                 batch_copy::copy(stream, &self.slots[0].batch, &ids, &hidden, &mask)?;
-                Ok(Loaded { slot: 0, samples: host.samples })
+                Ok(host.loaded(0))
             }
         }
     }

@@ -1,142 +1,206 @@
-//! The ledger: which samples have been trained on, durable.
+//! The ledger: which samples have been trained on, in which step and by which trainer. Durable, an SQLite database.
 //!
-//! In: the ids of finished steps. Out: one line per step, `STEP: ID ID ...`, on disk when [`Ledger::commit`] has returned.
-//! A crash can cut the last line short; it is then not counted, and removed by the next open.
+//! In: the samples of finished steps. Out: a row per sample, on disk when [`Ledger::commit`] has returned. A sample is there once
+//! at most: its number is the key. Opening it for a run that resumes makes it agree with the checkpoint, or fails.
 
 use crate::error::{Error, Result};
-use std::fs::File;
-use std::io::{Read, Write};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// A finished step and its samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The ledger's file in a checkpoint directory.
+pub fn path(directory: &Path) -> PathBuf {
+    directory.join("ledger.sqlite")
+}
+
+/// What one trainer did in a finished step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepSamples {
     /// The step's number, from 1.
     pub step: u32,
-    /// Ids of the samples it was trained on.
+    /// Which trainer.
+    pub rank: usize,
+    /// Numbers of the samples it was trained on.
     pub samples: Vec<u64>,
 }
 
-/// An append-only file of acknowledged samples; without a file, a ledger that keeps nothing.
+/// A row of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Number of the sample.
+    pub sample: u64,
+    /// The step that trained on it, from 1.
+    pub step: u32,
+    /// The trainer.
+    pub rank: usize,
+}
+
+const TABLES: &str = "
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL;
+    CREATE TABLE IF NOT EXISTS trained (sample INTEGER PRIMARY KEY, step INTEGER NOT NULL, rank INTEGER NOT NULL);
+    CREATE INDEX IF NOT EXISTS trained_by_step ON trained (step);
+";
+
+/// An open ledger; without a directory, one that keeps nothing.
 pub struct Ledger {
-    file: Option<(PathBuf, File)>,
+    database: Option<(PathBuf, Connection)>,
 }
 
 impl Ledger {
     /// A ledger that keeps nothing, for a run without checkpoints.
     pub fn none() -> Self {
-        Ledger { file: None }
+        Ledger { database: None }
     }
 
-    /// Opens or makes the ledger at `path`, keeping the lines of steps up to `last_step`: what was trained behind the
-    /// restored weights is trained again, so its acknowledgements no longer hold.
-    pub fn open(path: &Path, last_step: u32) -> Result<Self> {
-        let fail = |what: &str, error: std::io::Error| {
-            Error::new(format!("cannot {what} the ledger {}: {error}", path.display()))
+    /// Opens or makes the ledger of `directory` for a run that goes on behind step `step` with sample `next_sample`: removes
+    /// what was trained behind that step, because it is trained again, and checks that the rest is exactly what the
+    /// checkpoint was trained on.
+    pub fn open(directory: &Path, step: u32, next_sample: u64) -> Result<Self> {
+        let path = path(directory);
+        let fail = |error: rusqlite::Error| {
+            Error::new(format!("cannot open the ledger {}: {error}", path.display()))
         };
-        let kept: String = read(path)?.iter().filter(|entry| entry.step <= last_step).map(line).collect();
-        let rewritten = path.with_extension("new");
-        let mut file = File::create(&rewritten).map_err(|error| fail("write", error))?;
-        file.write_all(kept.as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|error| fail("write", error))?;
-        std::fs::rename(&rewritten, path).map_err(|error| fail("replace", error))?;
-        Ok(Ledger { file: Some((path.to_owned(), file)) })
-    }
-
-    /// Appends the steps and returns when they are on disk.
-    pub fn commit(&mut self, steps: &[StepSamples]) -> Result<()> {
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let lines: String = steps.iter().map(line).collect();
-        file.write_all(lines.as_bytes())
-            .and_then(|()| file.sync_data())
-            .map_err(|error| Error::new(format!("cannot write the ledger {}: {error}", path.display())))
-    }
-}
-
-fn line(entry: &StepSamples) -> String {
-    let ids: String = entry.samples.iter().map(|id| format!(" {id}")).collect();
-    format!("{}:{ids}\n", entry.step)
-}
-
-/// All whole lines of the ledger at `path`; none when there is no file.
-pub fn read(path: &Path) -> Result<Vec<StepSamples>> {
-    let mut text = String::new();
-    match File::open(path).and_then(|mut file| file.read_to_string(&mut text)) {
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::new(format!("cannot read the ledger {}: {error}", path.display()))),
-    }
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole
-        .lines()
-        .enumerate()
-        .map(|(index, line)| {
-            parse(line).ok_or_else(|| {
-                Error::new(format!(
-                    "the ledger {} is damaged at line {}: `{line}`; restore it, or remove it to start over",
-                    path.display(),
-                    index + 1
-                ))
+        let mut connection = Connection::open(&path).map_err(fail)?;
+        // Somebody who looks into it may hold it for a while; the producer is held meanwhile, and says so.
+        connection.busy_handler(Some(wait_for_others)).map_err(fail)?;
+        connection.execute_batch(TABLES).map_err(fail)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        transaction.execute("DELETE FROM trained WHERE step > ?1", [step]).map_err(fail)?;
+        let (count, below): (i64, i64) = transaction
+            .query_row("SELECT COUNT(*), COALESCE(MAX(sample) + 1, 0) FROM trained", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
             })
+            .map_err(fail)?;
+        if (count, below) != (next_sample as i64, next_sample as i64) {
+            return Err(Error::new(format!(
+                "the ledger {} does not belong to the checkpoint beside it: the checkpoint was trained on samples 0 to {} \
+                 in {step} steps, the ledger has {count} samples up to {} in those; restore both from one backup, or give \
+                 another --checkpoint directory",
+                path.display(),
+                next_sample.wrapping_sub(1) as i64,
+                below - 1
+            )));
+        }
+        transaction.commit().map_err(fail)?;
+        Ok(Ledger { database: Some((path, connection)) })
+    }
+
+    /// Adds the parts of whole steps in one transaction, and returns when they are on disk.
+    pub fn commit(&mut self, parts: &[StepSamples]) -> Result<()> {
+        let Some((path, connection)) = &mut self.database else { return Ok(()) };
+        let mut insert = || {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            {
+                let mut row = transaction
+                    .prepare_cached("INSERT INTO trained (sample, step, rank) VALUES (?1, ?2, ?3)")?;
+                for part in parts {
+                    for &sample in &part.samples {
+                        row.execute((sample as i64, part.step, part.rank as i64))?;
+                    }
+                }
+            }
+            transaction.commit()
+        };
+        insert().map_err(|error| {
+            let why = match error.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::ConstraintViolation) => {
+                    "a sample was acknowledged that is in it already, so it was trained on twice".to_owned()
+                }
+                _ => error.to_string(),
+            };
+            Error::new(format!("cannot write the ledger {}: {why}", path.display()))
         })
-        .collect()
+    }
 }
 
-fn parse(line: &str) -> Option<StepSamples> {
-    let (step, ids) = line.split_once(':')?;
-    let samples = ids.split_whitespace().map(|id| id.parse().ok()).collect::<Option<_>>()?;
-    Some(StepSamples { step: step.parse().ok()?, samples })
+/// SQLite asks whether to try again: always, a little later.
+fn wait_for_others(_attempts: i32) -> bool {
+    std::thread::sleep(Duration::from_millis(20));
+    true
+}
+
+/// All rows of the ledger of `directory`, by sample.
+pub fn read(directory: &Path) -> Result<Vec<Row>> {
+    let path = path(directory);
+    let rows = || {
+        let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let mut query = connection.prepare("SELECT sample, step, rank FROM trained ORDER BY sample")?;
+        query
+            .query_map([], |row| {
+                let (sample, rank): (i64, i64) = (row.get(0)?, row.get(2)?);
+                Ok(Row { sample: sample as u64, step: row.get(1)?, rank: rank as usize })
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()
+    };
+    rows().map_err(|error| Error::new(format!("cannot read the ledger {}: {error}", path.display())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Two samples a step.
     fn steps(range: std::ops::RangeInclusive<u32>) -> Vec<StepSamples> {
-        range
-            .map(|step| StepSamples { step, samples: vec![u64::from(step) * 2, u64::from(step) * 2 + 1] })
+        let part = |step| {
+            let first = u64::from(step - 1) * 2;
+            [(0, first), (1, first + 1)].map(|(rank, sample)| StepSamples {
+                step,
+                rank,
+                samples: vec![sample],
+            })
+        };
+        range.flat_map(part).collect()
+    }
+
+    fn rows(parts: &[StepSamples]) -> Vec<Row> {
+        parts
+            .iter()
+            .flat_map(|part| {
+                part.samples.iter().map(|&sample| Row { sample, step: part.step, rank: part.rank })
+            })
             .collect()
     }
 
     #[test]
     fn what_was_committed_is_read_back() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("acks");
-        let mut ledger = Ledger::open(&path, 0).unwrap();
+        let mut ledger = Ledger::open(directory.path(), 0, 0).unwrap();
         ledger.commit(&steps(1..=2)).unwrap();
         ledger.commit(&steps(3..=3)).unwrap();
-        assert_eq!(read(&path).unwrap(), steps(1..=3));
-    }
-
-    #[test]
-    fn a_line_cut_short_by_a_crash_is_not_counted() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("acks");
-        Ledger::open(&path, 0).unwrap().commit(&steps(1..=3)).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            let lines = whole[..length].iter().filter(|&&byte| byte == b'\n').count() as u32;
-            assert_eq!(read(&path).unwrap(), steps(1..=lines));
-        }
+        assert_eq!(read(directory.path()).unwrap(), rows(&steps(1..=3)));
     }
 
     #[test]
     fn acknowledgements_behind_the_restored_step_no_longer_hold() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("acks");
-        Ledger::open(&path, 0).unwrap().commit(&steps(1..=5)).unwrap();
-        let mut ledger = Ledger::open(&path, 3).unwrap();
+        Ledger::open(directory.path(), 0, 0).unwrap().commit(&steps(1..=5)).unwrap();
+        let mut ledger = Ledger::open(directory.path(), 3, 6).unwrap();
         ledger.commit(&steps(4..=4)).unwrap();
-        assert_eq!(read(&path).unwrap(), steps(1..=4));
+        assert_eq!(read(directory.path()).unwrap(), rows(&steps(1..=4)));
     }
 
     #[test]
-    fn a_damaged_line_is_reported_by_number() {
+    fn a_sample_is_acknowledged_once_and_a_refused_commit_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("acks");
-        std::fs::write(&path, "1: 2 3\n2: x\n").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("damaged at line 2"));
+        let mut ledger = Ledger::open(directory.path(), 0, 0).unwrap();
+        ledger.commit(&steps(1..=1)).unwrap();
+        let again = StepSamples { step: 2, rank: 0, samples: vec![2, 1] };
+        assert!(ledger.commit(&[again]).unwrap_err().to_string().contains("trained on twice"));
+        assert_eq!(read(directory.path()).unwrap(), rows(&steps(1..=1)));
+    }
+
+    #[test]
+    fn a_ledger_of_another_run_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        Ledger::open(directory.path(), 0, 0).unwrap().commit(&steps(1..=2)).unwrap();
+        for (step, next_sample) in [(3, 6), (2, 5), (1, 4)] {
+            let refused = Ledger::open(directory.path(), step, next_sample).err().unwrap().to_string();
+            assert!(refused.contains("does not belong to the checkpoint"), "{refused}");
+        }
+        // Refusing has changed nothing.
+        assert_eq!(read(directory.path()).unwrap(), rows(&steps(1..=2)));
     }
 }

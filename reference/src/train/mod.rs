@@ -12,26 +12,35 @@ pub mod ledger;
 pub mod metrics;
 pub mod replay;
 pub mod step;
+pub mod times;
 
+use crate::data::random::SplitMix;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
+use crate::job::trainer::Trainer;
 use crate::model::{Config, Frozen, Model, Precision};
 use crate::nvtx;
 use crate::optim::{Curriculum, Metrics, Optimizer, OptimizerConfig};
+use crate::rollout::Sample;
 use crate::rollout::target::Target;
-use crate::rollout::worker::{self, InFlight};
+use crate::rollout::window::Window;
+use crate::rollout::worker::{self, Worker};
 use crate::waits::acks::ObjectGather;
 use crate::waits::{Source, Waits, metrics as blocking_metrics};
-use acks::AckThread;
+use acks::{AckThread, Keeper};
 use checkpoint::Position;
 use feed::{BatchShape, Feed, Loaded};
 use ledger::{Ledger, StepSamples};
 use metrics::MetricsReader;
 use replay::Replay;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use step::Compute;
+use times::Clock;
 
 /// What to train and how.
 #[derive(Clone, Debug)]
@@ -66,6 +75,13 @@ pub struct Settings {
     pub run_ahead: usize,
     /// Replay the step as a CUDA graph instead of issuing it call by call.
     pub graph: bool,
+    /// How many steps' samples may be handed out and not be in the ledger; not 0.
+    pub ack_lag: u32,
+    /// How long the training thread waits for each micro-batch before it takes it: what a store that is far away costs. For the
+    /// benchmark; zero otherwise.
+    pub data_wait: Duration,
+    /// Who wants to know when what was done.
+    pub clock: Option<Arc<Clock>>,
 }
 
 impl Settings {
@@ -74,7 +90,8 @@ impl Settings {
         BatchShape { batch: self.batch, sequence: self.sequence, width }
     }
 
-    fn samples_per_step(&self) -> usize {
+    /// Samples that one trainer takes in one step.
+    pub fn samples_per_step(&self) -> usize {
         self.batch * self.accumulate
     }
 
@@ -95,54 +112,87 @@ pub struct Outcome {
     pub stopped: bool,
 }
 
-/// Model and optimiser on `device`, weights drawn from the seed, tables from `target`. Set-up only.
-pub fn compute(device: &Arc<Device>, settings: &Settings, target: &Target) -> Result<Compute> {
+/// Who makes the samples, and who else trains.
+pub enum Team {
+    /// A thread of this process (this is what it makes them from; taken by the run), and nobody.
+    Alone(Option<worker::Source>),
+    /// The other processes of a job.
+    Job(Box<Trainer>),
+}
+
+impl Team {
+    fn rank(&self) -> usize {
+        match self {
+            Team::Alone(_) => 0,
+            Team::Job(trainer) => trainer.rank,
+        }
+    }
+
+    fn trainers(&self) -> usize {
+        match self {
+            Team::Alone(_) => 1,
+            Team::Job(trainer) => trainer.shares.trainers,
+        }
+    }
+}
+
+/// Model and optimiser of trainer `rank` on `device`, weights drawn from the seed, tables from `target`. Set-up only.
+pub fn compute(device: &Arc<Device>, settings: &Settings, target: &Target, rank: usize) -> Result<Compute> {
     let frozen = Frozen {
         embed_tokens: Buffer::from_slice(device, target.embedding())?,
         lm_head: Buffer::from_slice(device, target.head())?,
     };
     let config = settings.config.clone();
-    let mut model = Model::new(
-        device,
-        config,
-        settings.batch,
-        settings.sequence,
-        frozen,
-        settings.precision,
-        settings.seed,
-    )?;
+    // Every trainer draws anchors of its own; the first one as a run of one process does.
+    let draws = match rank {
+        0 => settings.seed,
+        rank => SplitMix::of(&[settings.seed, rank as u64]).next_u64(),
+    };
+    let mut model =
+        Model::new(device, config, settings.batch, settings.sequence, frozen, settings.precision, draws)?;
     model.initialize(settings.seed)?;
     let optimizer = Optimizer::new(device, &model, settings.optimizer, settings.ring_rows())?;
     Ok(Compute::new(device, model, optimizer, settings.curriculum, settings.waits)?)
 }
 
-/// Trains until `settings.steps` steps are done or `stop` is set, whichever comes first. `report` gets every step's metrics in
-/// order, late by up to a log interval.
+/// Trains until `settings.steps` steps are done, the samples end, or `stop` is set, whichever comes first. `report` gets every
+/// step's metrics in order, late by up to a log interval. Of several trainers, rank 0 writes checkpoints and the ledger.
 pub fn run(
     device: &Arc<Device>,
     settings: &Settings,
     target: &Target,
-    source: worker::Source,
+    mut team: Team,
     stop: &AtomicBool,
     report: &mut dyn FnMut(&Metrics) -> Result<()>,
 ) -> Result<Outcome> {
-    let mut compute = compute(device, settings, target)?;
-    let start = match &settings.checkpoint {
-        Some(directory) => checkpoint::restore(directory, &mut compute, settings.seed)?,
-        None => None,
+    let (rank, trainers) = (team.rank(), team.trainers());
+    let directory = settings.checkpoint.as_deref().filter(|_| rank == 0);
+    let _claim = match (&team, directory) {
+        // A job claims it before its processes meet.
+        (Team::Alone(_), Some(directory)) => Some(checkpoint::claim(directory)?),
+        _ => None,
     };
-    let start = start.unwrap_or(Position { step: 0, next_sample: 0, seed: settings.seed });
+    let mut compute = compute(device, settings, target, rank)?;
+    let restored =
+        directory.map(|kept| checkpoint::restore(kept, &mut compute, settings.seed)).transpose()?;
+    let mut start = restored.flatten().unwrap_or(Position { step: 0, next_sample: 0, seed: settings.seed });
+    if let Team::Job(trainer) = &mut team {
+        start = Position { step: trainer.step, next_sample: trainer.shares.first, seed: settings.seed };
+        if let Some(group) = trainer.group.take() {
+            compute.join(group)?;
+        }
+    }
 
-    let in_flight = Arc::new(InFlight::default());
-    // One step's worth beside what the loader holds: enough to hide the target's jitter.
-    let worker = worker::start(source, start.next_sample, settings.samples_per_step(), in_flight.clone())?;
+    let samples_per_step = (settings.samples_per_step() * trainers) as u64;
+    let supply = Supply::open(&mut team, settings, start.next_sample)?;
+    let Supply { samples, thread, window } = supply;
     let mut feed = if settings.waits.has(Source::BatchCopy) {
-        Feed::plain(device, &settings.config, settings.batch_shape(), worker.samples)?
+        Feed::plain(device, &settings.config, settings.batch_shape(), samples)?
     } else {
         let slots = (settings.run_ahead + 1) * settings.accumulate;
-        Feed::staged(device, &settings.config, settings.batch_shape(), slots, worker.samples)?
+        Feed::staged(device, &settings.config, settings.batch_shape(), slots, samples)?
     };
-    let mut acks = Acks::start(device, settings, start.step, in_flight)?;
+    let mut acks = Acks::start(device, settings, start, &mut team, window.clone())?;
     let mut metrics = if settings.waits.has(Source::Metrics) {
         StepMetrics::Blocking
     } else {
@@ -150,17 +200,21 @@ pub fn run(
         StepMetrics::Deferred(reader)
     };
 
+    if let Some(clock) = &settings.clock {
+        clock.start(&compute.stream)?;
+    }
     let mut replay = settings.graph.then(Replay::default);
-    let mut position = start;
-    while position.step < settings.steps && !stop.load(Ordering::Relaxed) && !acks.failed() {
+    let (mut position, mut last) = (start, false);
+    while position.step < settings.steps && !last && !stop.load(Ordering::Relaxed) && !acks.failed() {
         let index = position.step;
         {
             let _step = nvtx::range_with_payload(c"step", i64::from(index) + 1);
             metrics.report_arrived(report)?;
             let used = match &mut replay {
-                Some(replay) => replayed(replay, &mut compute, &mut feed, index, settings.accumulate)?,
-                None => issue(&mut compute, &mut feed, index, settings.accumulate)?,
+                Some(replay) => replayed(replay, &mut compute, &mut feed, index, settings)?,
+                None => issue(&mut compute, &mut feed, index, settings)?,
             };
+            last = used.iter().any(|loaded| loaded.last);
             {
                 let _ack = nvtx::range(c"ack");
                 acks.acknowledge(&compute, &feed, &used, index + 1)?;
@@ -168,11 +222,14 @@ pub fn run(
             let log_step = (index + 1).is_multiple_of(settings.log_every);
             let _log = log_step.then(|| nvtx::range(c"log"));
             metrics.after_step(&compute, index, log_step, report)?;
+            if let Some(clock) = &settings.clock {
+                clock.issued();
+            }
         }
         position.step += 1;
-        position.next_sample += settings.samples_per_step() as u64;
+        position.next_sample += samples_per_step;
         if settings.checkpoint_every.is_some_and(|every| position.step.is_multiple_of(every)) {
-            save(settings, &compute, position)?;
+            save(directory, &compute, &acks, position)?;
         }
     }
 
@@ -182,26 +239,66 @@ pub fn run(
         // From here on every host function has run, so that the threads below end.
         compute.stream.synchronize()?;
     }
-    acks.finish()?;
-    save(settings, &compute, position)?;
+    save(directory, &compute, &acks, position)?;
+    acks.finish(position.step)?;
+    let stopped = position.step < settings.steps;
+    if let Some(window) = window {
+        window.close();
+    }
     feed.finish()?;
-    worker.thread.join().map_err(|_| Error::new("the rollout thread panicked"))?;
-    Ok(Outcome { steps: position.step, resumed_from: start.step, stopped: position.step < settings.steps })
+    if let Some(thread) = thread {
+        thread.join().map_err(|_| Error::new("the rollout thread panicked"))?;
+    }
+    if let Team::Job(trainer) = team {
+        trainer.finish(stopped)?;
+    }
+    Ok(Outcome { steps: position.step, resumed_from: start.step, stopped })
 }
 
-/// Issues step `index` (from 0): every micro-batch, then the update.
-fn issue(compute: &mut Compute, feed: &mut Feed, index: u32, accumulate: usize) -> Result<Vec<Loaded>> {
-    compute.begin(index)?;
-    let mut used = Vec::with_capacity(accumulate);
-    for _ in 0..accumulate {
-        let loaded = {
-            let _data = nvtx::range(c"data");
-            feed.next(&compute.stream)?
-        };
-        compute.micro_batch(feed.batch(&loaded), 1.0 / accumulate as f32)?;
+/// Where samples come from.
+struct Supply {
+    samples: Receiver<Result<Sample>>,
+    /// The rollout, where it is a thread of this process.
+    thread: Option<JoinHandle<()>>,
+    window: Option<Arc<Window>>,
+}
+
+impl Supply {
+    fn open(team: &mut Team, settings: &Settings, first: u64) -> Result<Self> {
+        match team {
+            Team::Job(trainer) => {
+                let samples = trainer.samples.take();
+                let samples = samples.ok_or_else(|| Error::new("a job's samples are taken once"))?;
+                Ok(Supply { samples, thread: None, window: None })
+            }
+            Team::Alone(source) => {
+                let source = source.take().ok_or_else(|| Error::new("a run's source is taken once"))?;
+                let per_step = settings.samples_per_step();
+                let bound = u64::from(settings.ack_lag) * per_step as u64;
+                let window = Arc::new(Window::new(first, 1, first, bound));
+                // One step's worth beside what the loader holds: enough to hide the target's jitter.
+                let Worker { samples, thread } = worker::start(source, per_step, window.clone())?;
+                Ok(Supply { samples, thread: Some(thread), window: Some(window) })
+            }
+        }
+    }
+}
+
+/// Issues step `step` (from 0): every micro-batch, then the update.
+fn issue(compute: &mut Compute, feed: &mut Feed, step: u32, settings: &Settings) -> Result<Vec<Loaded>> {
+    let mut used = Vec::with_capacity(settings.accumulate);
+    for index in 0..settings.accumulate {
+        let loaded = fetch(compute, feed, settings, index == 0)?;
+        if index == 0 {
+            compute.begin(step)?;
+        }
+        compute.micro_batch(feed.batch(&loaded), 1.0 / settings.accumulate as f32)?;
         used.push(loaded);
     }
     compute.update()?;
+    if let Some(clock) = &settings.clock {
+        clock.end(&compute.stream)?;
+    }
     Ok(used)
 }
 
@@ -210,21 +307,43 @@ fn replayed(
     replay: &mut Replay,
     compute: &mut Compute,
     feed: &mut Feed,
-    index: u32,
-    accumulate: usize,
+    step: u32,
+    settings: &Settings,
 ) -> Result<Vec<Loaded>> {
-    let used = {
-        let _data = nvtx::range(c"data");
-        (0..accumulate).map(|_| feed.next(&compute.stream)).collect::<Result<Vec<_>>>()?
-    };
-    replay.step(compute, feed, &used, index)?;
+    let used = (0..settings.accumulate)
+        .map(|index| fetch(compute, feed, settings, index == 0))
+        .collect::<Result<Vec<_>>>()?;
+    replay.step(compute, feed, &used, step)?;
+    if let Some(clock) = &settings.clock {
+        clock.end(&compute.stream)?;
+    }
     Ok(used)
 }
 
-/// Saves between two steps, so that its waits belong to no step.
-fn save(settings: &Settings, compute: &Compute, position: Position) -> Result<()> {
-    let Some(directory) = &settings.checkpoint else { return Ok(()) };
+/// The next micro-batch, the `first` of its step or not.
+fn fetch(compute: &Compute, feed: &mut Feed, settings: &Settings, first: bool) -> Result<Loaded> {
+    let from = Instant::now();
+    let loaded = {
+        let _data = nvtx::range(c"data");
+        if !settings.data_wait.is_zero() {
+            std::thread::sleep(settings.data_wait);
+        }
+        feed.next(&compute.stream)?
+    };
+    if let Some(clock) = settings.clock.as_ref().filter(|_| first) {
+        clock.begin(&compute.stream, from, Instant::now())?;
+    }
+    Ok(loaded)
+}
+
+/// Saves between two steps, so that its waits belong to no step, and behind the ledger: what a checkpoint was trained on is in it.
+fn save(directory: Option<&Path>, compute: &Compute, acks: &Acks, position: Position) -> Result<()> {
+    let Some(directory) = directory else { return Ok(()) };
     let _range = nvtx::range(c"checkpoint");
+    acks.flush(position.step);
+    if acks.failed() {
+        return Ok(()); // the run ends with the reason
+    }
     checkpoint::save(directory, compute, position)
 }
 
@@ -282,35 +401,47 @@ impl StepMetrics {
 /// How finished samples are acknowledged.
 enum Acks {
     /// From another thread, once the device has passed the step.
-    Thread(AckThread),
+    Thread { thread: AckThread, rank: usize },
     /// `--waits acks`: gathered and committed before the next step starts.
-    Blocking { gather: ObjectGather, ledger: Ledger, in_flight: Arc<InFlight> },
+    Blocking { gather: Box<ObjectGather>, ledger: Ledger, below: u64, announce: Box<dyn FnMut(u64) + Send> },
 }
 
 impl Acks {
     fn start(
         device: &Arc<Device>,
         settings: &Settings,
-        last_step: u32,
-        in_flight: Arc<InFlight>,
+        start: Position,
+        team: &mut Team,
+        window: Option<Arc<Window>>,
     ) -> Result<Self> {
+        let (rank, trainers) = (team.rank(), team.trainers());
         let ledger = match &settings.checkpoint {
-            None => Ledger::none(),
-            Some(directory) => {
-                std::fs::create_dir_all(directory).map_err(|error| {
-                    Error::new(format!(
-                        "cannot make the checkpoint directory {}: {error}",
-                        directory.display()
-                    ))
-                })?;
-                Ledger::open(&directory.join("acks.ledger"), last_step)?
-            }
+            Some(directory) if rank == 0 => Ledger::open(directory, start.step, start.next_sample)?,
+            _ => Ledger::none(),
         };
+        let (channel, control) = match team {
+            Team::Alone(_) => (None, None),
+            Team::Job(trainer) => (trainer.acks.take(), Some(trainer.control.clone())),
+        };
+        let told = control.clone();
+        let announce = Box::new(move |below| {
+            if let Some(window) = &window {
+                window.committed(below);
+            }
+            if let Some(control) = &told {
+                control.committed(below);
+            }
+        });
         if settings.waits.has(Source::Acks) {
-            let gather = ObjectGather::new(device, settings.samples_per_step())?;
-            return Ok(Acks::Blocking { gather, ledger, in_flight });
+            let gather = Box::new(ObjectGather::new(device, settings.samples_per_step(), trainers)?);
+            return Ok(Acks::Blocking { gather, ledger, below: start.next_sample, announce });
         }
-        Ok(Acks::Thread(AckThread::start(ledger, in_flight)?))
+        let keeper = match control.filter(|_| rank > 0) {
+            Some(control) => Keeper::Remote(Box::new(move |part| control.trained(part))),
+            None => Keeper::Ledger { ledger, trainers, from: (start.step, start.next_sample), announce },
+        };
+        let thread = AckThread::start(keeper, channel.unwrap_or_else(acks::channel))?;
+        Ok(Acks::Thread { thread, rank })
     }
 
     /// Acknowledges the samples of step `step` (from 1), and gives its batch slots back once the device has passed it.
@@ -318,25 +449,40 @@ impl Acks {
         let samples: Vec<u64> = used.iter().flat_map(|loaded| loaded.samples.iter().copied()).collect();
         let release = feed.release(used);
         match self {
-            Acks::Thread(thread) => {
-                let (sender, done) = (thread.sender(), StepSamples { step, samples });
+            Acks::Thread { thread, rank } => {
+                let (sender, done) = (thread.sender(), StepSamples { step, rank: *rank, samples });
                 compute.stream.host_function(move || {
                     if let Some(release) = release {
                         release();
                     }
-                    // The receiver is gone only after a failed commit, which ends the loop.
-                    sender.send(done).unwrap_or_default();
+                    sender.send(done);
                 })?;
                 Ok(())
             }
-            Acks::Blocking { gather, ledger, in_flight } => {
+            Acks::Blocking { gather, ledger, below, announce } => {
                 if let Some(release) = release {
                     compute.stream.host_function(release)?;
                 }
-                let samples = gather.gather(&compute.stream, &samples)?;
-                let entry = StepSamples { step, samples };
-                ledger.commit(std::slice::from_ref(&entry))?;
-                in_flight.acknowledge(&entry.samples);
+                let (stream, group) = (&compute.stream, compute.group.as_ref());
+                let gathered = gather.gather(stream, group, &samples)?;
+                let count: usize = gathered.iter().map(Vec::len).sum();
+                let parts: Vec<StepSamples> = gathered
+                    .into_iter()
+                    .enumerate()
+                    .map(|(rank, samples)| StepSamples { step, rank, samples })
+                    .collect();
+                // Only rank 0 has a ledger that keeps anything, and somebody to tell.
+                ledger.commit(&parts)?;
+                *below += count as u64;
+                announce(*below);
+                if let Some(group) = group {
+                    let told = gather.tell(stream, group, step)?;
+                    if told != step {
+                        return Err(Error::new(format!(
+                            "rank 0 committed step {told}, this trainer did {step}"
+                        )));
+                    }
+                }
                 Ok(())
             }
         }
@@ -344,12 +490,26 @@ impl Acks {
 
     /// Whether a commit has failed on the other thread; [`Acks::finish`] says why.
     fn failed(&self) -> bool {
-        matches!(self, Acks::Thread(thread) if thread.failed())
+        matches!(self, Acks::Thread { thread, .. } if thread.failed())
     }
 
-    fn finish(self) -> Result<()> {
+    /// **Waits** until every step up to `step` is in the ledger. For rank 0, outside of steps.
+    fn flush(&self, step: u32) {
         match self {
-            Acks::Thread(thread) => thread.finish(),
+            Acks::Thread { thread, .. } => thread.flush(step),
+            Acks::Blocking { .. } => {}
+        }
+    }
+
+    /// Ends the thread behind step `step`: the ledger has it, or rank 0 was told.
+    fn finish(self, step: u32) -> Result<()> {
+        match self {
+            Acks::Thread { thread, rank } => {
+                if rank == 0 {
+                    thread.flush(step); // the other trainers' parts may still be on their way
+                }
+                thread.finish()
+            }
             Acks::Blocking { .. } => Ok(()),
         }
     }

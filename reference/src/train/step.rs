@@ -4,7 +4,7 @@
 //! historical wait switched on it must never wait, copy to the host, allocate, or upload from pageable memory; capturing it
 //! as a graph proves that (`dflash-train capture-check`).
 
-use crate::device::{Device, Result, Stream};
+use crate::device::{Communicator, Device, Result, Stream};
 use crate::model::{AnchorScalars, AnchorWidth, Batch, Model, Scalar};
 use crate::nvtx;
 use crate::optim::{Curriculum, Optimizer};
@@ -23,6 +23,8 @@ pub struct Compute {
     curriculum: Curriculum,
     /// The step that is being issued, from 0.
     step: u32,
+    /// The other trainers of the job; none where this one is alone.
+    pub group: Option<Communicator>,
     read_width: bool,
     scalars: Option<DeviceScalars>,
 }
@@ -43,6 +45,7 @@ impl Compute {
             optimizer,
             curriculum,
             step: 0,
+            group: None,
             read_width: waits.has(Source::Anchors),
             scalars,
         })
@@ -104,8 +107,26 @@ impl Compute {
         self.model.backward(stream, batch, scale)
     }
 
-    /// Ends a step: clips, updates the weights, writes the metrics row.
+    /// Joins the trainers of a job, and makes their state that of rank 0. Set-up only.
+    pub fn join(&mut self, group: Communicator) -> Result<()> {
+        let (stream, params) = (&*self.stream, self.model.params());
+        group.broadcast(stream, params.weights.view())?;
+        group.broadcast(stream, self.optimizer.first_moments().view())?;
+        group.broadcast(stream, self.optimizer.second_moments().view())?;
+        group.broadcast(stream, self.optimizer.step_counter().view())?;
+        group.broadcast(stream, self.model.draw_counter().view())?;
+        stream.synchronize()?;
+        self.group = Some(group);
+        Ok(())
+    }
+
+    /// Ends a step: averages gradients and metrics over the trainers, clips, updates the weights, writes the metrics row.
     pub fn update(&mut self) -> Result<()> {
+        if let Some(group) = &self.group {
+            let _reduce = nvtx::range(c"all-reduce");
+            group.average(&self.stream, self.model.params().grads.view())?;
+            group.average(&self.stream, self.model.totals())?;
+        }
         let _optimizer = nvtx::range(c"optimizer");
         self.optimizer.step(&self.stream, &self.model)
     }

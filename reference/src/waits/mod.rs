@@ -9,7 +9,7 @@
 //! | `metrics` | `metrics.rs` | 4: loss, accuracy, its denominator, gradient norm; 10 with Domino's |
 //! | `anchors` | `anchors.rs` | M: the width |
 //! | `scalars` | `scalars.rs` | 4 M: S+1, 2.0, 0, the mask token; 5 M with Domino's lambda |
-//! | `acks` | `acks.rs` | 4: sizes and payload, up and down |
+//! | `acks` | `acks.rs` | 4: sizes and payload, up and down; in a job of several trainers also the result: 6 on rank 0, 5 elsewhere |
 //! | `batch-copy` | `batch_copy.rs` | 3 M: ids, hidden states, loss mask |
 
 pub mod acks;
@@ -41,6 +41,18 @@ impl Source {
     pub const ALL: [Source; 5] =
         [Source::Metrics, Source::Anchors, Source::Scalars, Source::Acks, Source::BatchCopy];
 
+    /// How often it waits in a step of so many micro-batches, with or without the Domino head (a run of one process).
+    pub fn per_step(self, micro_batches: usize, domino: bool) -> usize {
+        match self {
+            Source::Metrics if domino => 10,
+            Source::Metrics | Source::Acks => 4,
+            Source::Anchors => micro_batches,
+            Source::Scalars if domino => 5 * micro_batches,
+            Source::Scalars => 4 * micro_batches,
+            Source::BatchCopy => 3 * micro_batches,
+        }
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -68,6 +80,18 @@ impl Waits {
     /// Whether `source` is on.
     pub fn has(self, source: Source) -> bool {
         self.bits & (1 << source as u8) != 0
+    }
+
+    /// How often this set waits in a step: [`Source::per_step`].
+    pub fn per_step(self, micro_batches: usize, domino: bool) -> usize {
+        let on = Source::ALL.into_iter().filter(|source| self.has(*source));
+        on.map(|source| source.per_step(micro_batches, domino)).sum()
+    }
+
+    /// This set but not `source`.
+    #[must_use]
+    pub fn without(self, source: Source) -> Self {
+        Waits { bits: self.bits & !(1 << source as u8) }
     }
 
     /// This set and `source`.
