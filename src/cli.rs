@@ -122,7 +122,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = kernel_time)]
     pub kernel_time: Option<String>,
 
-    /// Record kernels too (slower; for timelines, not needed to find waits)
+    /// Record kernels and launches too (slower; for timelines and prices, not needed to find waits)
     #[arg(long)]
     pub gpu_timeline: bool,
 

@@ -74,8 +74,10 @@ pub(super) static UNKNOWN: Api = Api {
 pub fn classify(name: &str) -> Api {
     let printed = strip_runtime_version(name.trim());
     let base = strip_suffixes(printed);
+    // What `<<<...>>>` calls since CUDA 13 has two underscores in front.
+    let plain = base.strip_prefix("__").unwrap_or(base);
     let stem =
-        base.strip_prefix("cuda").or_else(|| base.strip_prefix("hip")).or_else(|| base.strip_prefix("cu"));
+        plain.strip_prefix("cuda").or_else(|| plain.strip_prefix("hip")).or_else(|| plain.strip_prefix("cu"));
     let (class, direction) = stem.map_or((ApiClass::Other, CopyDirection::Unknown), class_of);
     Api { name: printed.to_owned(), base: base.to_owned(), class, direction }
 }
@@ -268,6 +270,7 @@ mod tests {
             ),
             ("cuMemFree_v2", "cuMemFree_v2", "cuMemFree", C::DeviceFree, D::Unknown),
             ("cudaFreeHost", "cudaFreeHost", "cudaFreeHost", C::HostFree, D::Unknown),
+            ("__cudaLaunchKernel", "__cudaLaunchKernel", "__cudaLaunchKernel", C::Launch, D::Unknown),
             ("custom_op", "custom_op", "custom_op", C::Other, D::Unknown),
             ("", "", "", C::Other, D::Unknown),
         ] {

@@ -39,6 +39,7 @@ fn policy(class: Class) -> Stack {
         // Made all the time and seldom slow; when they are (a full launch queue), it matters where.
         Class::StreamAlloc | Class::StreamFree | Class::ModuleLookup => Stack::IfSlow,
         Class::EventRecord | Class::GraphLaunch | Class::HostFunc => Stack::IfSlow,
+        Class::Launch | Class::MemsetAsync | Class::StreamWaitEvent => Stack::IfSlow,
         Class::StreamQuery | Class::EventQuery => Stack::NotReady,
     }
 }

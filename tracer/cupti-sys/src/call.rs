@@ -45,6 +45,12 @@ pub enum Class {
     EventQuery,
     EventRecord,
     GraphLaunch,
+    /// A kernel; looked at only for a timeline.
+    Launch,
+    /// Memset with `Async` in its name; looked at only for a timeline.
+    MemsetAsync,
+    /// The device waits, not the host; looked at only for a timeline.
+    StreamWaitEvent,
     HostFunc,
     ContextDestroy,
 }

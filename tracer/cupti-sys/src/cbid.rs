@@ -1,8 +1,9 @@
 //! The CUDA calls that syncaudit looks at: callback id, name, class and where the arguments lie.
 //!
-//! In: nothing. Out: [`driver`] and [`runtime`] (one constant per id, one `CALLS` table each) and [`find`].
-//! Must never hold an id that stands for a kernel launch or for a call that is made all the time without
-//! doing anything (`cuCtxGetDevice`): each id here costs every traced program a callback.
+//! In: nothing. Out: [`driver`] and [`runtime`] (one constant per id, one `CALLS` table each), [`find`], and [`timeline`]: the calls that are
+//! looked at only where a timeline was asked for.
+//! [`all`] must never hold an id that stands for a kernel launch or for a call that is made all the time without
+//! doing anything (`cuCtxGetDevice`): each id there costs every traced program a callback.
 //!
 //! Facts: ids and argument layouts from the headers that CUPTI ships, 12.1 to 13.5. No id changed its meaning
 //! between those versions, so one table serves them all; `tests/headers.rs` compares every row with the headers.
@@ -11,20 +12,29 @@
 use crate::call::{Call, Class::*, Direction::*, Params};
 use crate::domain;
 
-/// The row for an id, if syncaudit looks at it. Constant time: one array access.
+/// The row for an id, if syncaudit looks at it. Constant time: one array access, or two.
 pub fn find(domain: u32, cbid: u32) -> Option<&'static Call> {
-    let (index, calls): (&[u8; INDEX_LEN], &'static [Call]) = match domain {
-        domain::DRIVER_API => (&DRIVER_INDEX, driver::CALLS),
-        domain::RUNTIME_API => (&RUNTIME_INDEX, runtime::CALLS),
+    let tables: [(&[u8; INDEX_LEN], &'static [Call]); 2] = match domain {
+        domain::DRIVER_API => {
+            [(&DRIVER_INDEX, driver::CALLS), (&DRIVER_TIMELINE_INDEX, timeline_driver::CALLS)]
+        }
+        domain::RUNTIME_API => {
+            [(&RUNTIME_INDEX, runtime::CALLS), (&RUNTIME_TIMELINE_INDEX, timeline_runtime::CALLS)]
+        }
         _ => return None,
     };
-    match index.get(cbid as usize) {
+    tables.into_iter().find_map(|(index, calls)| match index.get(cbid as usize) {
         Some(&place) if place != NOT_LISTED => Some(&calls[place as usize]),
         _ => None,
-    }
+    })
 }
 
-/// Every row of both domains.
+/// Rows that a timeline needs besides [`all`]: what puts work on a stream or orders streams, and never waits.
+pub fn timeline() -> impl Iterator<Item = &'static Call> {
+    timeline_driver::CALLS.iter().chain(timeline_runtime::CALLS)
+}
+
+/// Every row of both domains that is looked at in each run.
 pub fn all() -> impl Iterator<Item = &'static Call> {
     driver::CALLS.iter().chain(runtime::CALLS)
 }
@@ -35,6 +45,8 @@ const NOT_LISTED: u8 = u8::MAX;
 
 static DRIVER_INDEX: [u8; INDEX_LEN] = index(driver::CALLS);
 static RUNTIME_INDEX: [u8; INDEX_LEN] = index(runtime::CALLS);
+static DRIVER_TIMELINE_INDEX: [u8; INDEX_LEN] = index(timeline_driver::CALLS);
+static RUNTIME_TIMELINE_INDEX: [u8; INDEX_LEN] = index(timeline_runtime::CALLS);
 
 /// Evaluated by the compiler, so a table that outgrows the index doesn't build.
 const fn index(calls: &[Call]) -> [u8; INDEX_LEN] {
@@ -51,7 +63,7 @@ const fn index(calls: &[Call]) -> [u8; INDEX_LEN] {
 
 macro_rules! calls {
     ($domain:ident: $($id:ident = $cbid:literal, $name:literal, $class:ident, $params:expr;)*) => {
-        $(pub const $id: u32 = $cbid;)*
+        $(#[allow(dead_code)] pub const $id: u32 = $cbid;)*
         pub const CALLS: &[Call] = &[
             $(Call { domain: domain::$domain, cbid: $cbid, name: $name, class: $class, params: $params },)*
         ];
@@ -324,6 +336,58 @@ pub mod runtime {
     }
 }
 
+#[rustfmt::skip]
+mod timeline_driver {
+    use super::*;
+
+    calls! { DRIVER_API:
+        CU_STREAM_WAIT_EVENT = 295, "cuStreamWaitEvent", StreamWaitEvent, Params::of(24).stream(0).object(8);
+        CU_LAUNCH_KERNEL = 307, "cuLaunchKernel", Launch, Params::of(64).stream(40);
+        CU_STREAM_WAIT_EVENT_PTSZ = 436, "cuStreamWaitEvent_ptsz", StreamWaitEvent, Params::of(24).stream(0).object(8);
+        CU_LAUNCH_KERNEL_PTSZ = 442, "cuLaunchKernel_ptsz", Launch, Params::of(64).stream(40);
+        CU_LAUNCH_COOPERATIVE_KERNEL = 477, "cuLaunchCooperativeKernel", Launch, Params::of(56).stream(40);
+        CU_LAUNCH_COOPERATIVE_KERNEL_PTSZ = 478, "cuLaunchCooperativeKernel_ptsz", Launch, Params::of(56).stream(40);
+        CU_MEMSETD8_ASYNC = 216, "cuMemsetD8Async", MemsetAsync, Params::of(32).stream(24).elements(16, 1);
+        CU_MEMSETD16_ASYNC = 218, "cuMemsetD16Async", MemsetAsync, Params::of(32).stream(24).elements(16, 2);
+        CU_MEMSETD32_ASYNC = 220, "cuMemsetD32Async", MemsetAsync, Params::of(32).stream(24).elements(16, 4);
+        CU_MEMSETD2D8_ASYNC = 222, "cuMemsetD2D8Async", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 1);
+        CU_MEMSETD2D16_ASYNC = 224, "cuMemsetD2D16Async", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 2);
+        CU_MEMSETD2D32_ASYNC = 226, "cuMemsetD2D32Async", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 4);
+        CU_MEMSETD8_ASYNC_PTSZ = 428, "cuMemsetD8Async_ptsz", MemsetAsync, Params::of(32).stream(24).elements(16, 1);
+        CU_MEMSETD16_ASYNC_PTSZ = 429, "cuMemsetD16Async_ptsz", MemsetAsync, Params::of(32).stream(24).elements(16, 2);
+        CU_MEMSETD32_ASYNC_PTSZ = 430, "cuMemsetD32Async_ptsz", MemsetAsync, Params::of(32).stream(24).elements(16, 4);
+        CU_MEMSETD2D8_ASYNC_PTSZ = 431, "cuMemsetD2D8Async_ptsz", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 1);
+        CU_MEMSETD2D16_ASYNC_PTSZ = 432, "cuMemsetD2D16Async_ptsz", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 2);
+        CU_MEMSETD2D32_ASYNC_PTSZ = 433, "cuMemsetD2D32Async_ptsz", MemsetAsync, Params::of(48).stream(40).elements2d(24, 32, 4);
+        CU_LAUNCH_KERNEL_EX = 652, "cuLaunchKernelEx", Launch, Params::of(32);
+        CU_LAUNCH_KERNEL_EX_PTSZ = 653, "cuLaunchKernelEx_ptsz", Launch, Params::of(32);
+    }
+}
+
+#[rustfmt::skip]
+mod timeline_runtime {
+    use super::*;
+
+    calls! { RUNTIME_API:
+        CUDA_MEMSET_ASYNC_V3020 = 51, "cudaMemsetAsync", MemsetAsync, Params::of(32).stream(24).bytes(16);
+        CUDA_MEMSET2D_ASYNC_V3020 = 52, "cudaMemset2DAsync", MemsetAsync, Params::of(48).stream(40).bytes2d(24, 32);
+        CUDA_MEMSET3D_ASYNC_V3020 = 143, "cudaMemset3DAsync", MemsetAsync, Params::of(72).stream(64);
+        CUDA_STREAM_WAIT_EVENT_V3020 = 147, "cudaStreamWaitEvent", StreamWaitEvent, Params::of(24).stream(0).object(8);
+        CUDA_LAUNCH_KERNEL_V7000 = 211, "cudaLaunchKernel", Launch, Params::of(56).stream(48);
+        CUDA_LAUNCH_KERNEL_PTSZ_V7000 = 214, "cudaLaunchKernel_ptsz", Launch, Params::of(56).stream(48);
+        CUDA_MEMSET_ASYNC_PTSZ_V7000 = 235, "cudaMemsetAsync_ptsz", MemsetAsync, Params::of(32).stream(24).bytes(16);
+        CUDA_MEMSET2D_ASYNC_PTSZ_V7000 = 236, "cudaMemset2DAsync_ptsz", MemsetAsync, Params::of(48).stream(40).bytes2d(24, 32);
+        CUDA_MEMSET3D_ASYNC_PTSZ_V7000 = 244, "cudaMemset3DAsync_ptsz", MemsetAsync, Params::of(72).stream(64);
+        CUDA_STREAM_WAIT_EVENT_PTSZ_V7000 = 247, "cudaStreamWaitEvent_ptsz", StreamWaitEvent, Params::of(24).stream(0).object(8);
+        CUDA_LAUNCH_COOPERATIVE_KERNEL_V9000 = 269, "cudaLaunchCooperativeKernel", Launch, Params::of(56).stream(48);
+        CUDA_LAUNCH_COOPERATIVE_KERNEL_PTSZ_V9000 = 270, "cudaLaunchCooperativeKernel_ptsz", Launch, Params::of(56).stream(48);
+        CUDA_LAUNCH_KERNEL_EX_C_V11060 = 430, "cudaLaunchKernelExC", Launch, Params::of(24);
+        CUDA_LAUNCH_KERNEL_EX_C_PTSZ_V11060 = 431, "cudaLaunchKernelExC_ptsz", Launch, Params::of(24);
+        CUDA_LAUNCH_KERNEL_V13000 = 505, "__cudaLaunchKernel", Launch, Params::of(56).stream(48);
+        CUDA_LAUNCH_KERNEL_PTSZ_V13000 = 506, "__cudaLaunchKernel_ptsz", Launch, Params::of(56).stream(48);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,15 +397,23 @@ mod tests {
         for call in all() {
             assert_eq!(find(call.domain, call.cbid).map(|found| found.name), Some(call.name));
         }
-        for cbid in [0, 307, 1023, 1024, u32::MAX] {
+        for cbid in [0, 308, 1023, 1024, u32::MAX] {
             assert!(find(domain::DRIVER_API, cbid).is_none(), "driver id {cbid} is not ours");
+        }
+        for call in timeline() {
+            assert_eq!(find(call.domain, call.cbid).map(|found| found.name), Some(call.name));
+            assert!(
+                !all().any(|other| (other.domain, other.cbid) == (call.domain, call.cbid)),
+                "{}",
+                call.name
+            );
         }
         assert!(find(domain::RESOURCE, driver::CU_STREAM_SYNCHRONIZE).is_none());
     }
 
     #[test]
     fn argument_offsets_lie_inside_the_argument_block() {
-        for call in all() {
+        for call in all().chain(timeline()) {
             for (offset, size) in call.params.reads() {
                 assert!(offset + size <= call.params.size(), "{}: {offset}+{size}", call.name);
             }
@@ -350,10 +422,10 @@ mod tests {
 
     #[test]
     fn stream_twins_of_one_call_share_its_class_and_layout() {
-        for twin in all() {
+        for twin in all().chain(timeline()) {
             let plain = twin.name.replace("_ptsz", "").replace("_ptds", "");
             if plain != twin.name {
-                let same = all().any(|call| {
+                let same = all().chain(timeline()).any(|call| {
                     call.domain == twin.domain
                         && call.name == plain
                         && call.class == twin.class

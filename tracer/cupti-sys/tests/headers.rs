@@ -70,7 +70,7 @@ fn ids_and_argument_layouts_are_those_of_every_header() {
             layouts(&include.join(header), &mut structs);
         }
         let (mut same_id, mut same_layout) = (0, 0);
-        for call in cbid::all() {
+        for call in cbid::all().chain(cbid::timeline()) {
             let headers = if call.domain == domain::DRIVER_API { &driver } else { &runtime };
             let Some(name) = headers.get(&call.cbid) else { continue };
             let plain = if call.domain == domain::DRIVER_API {

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use cupti_sys::{CallbackData, CuptiResult, FLAG_FLUSH_FORCED, Library, Subscriber, cbid, domain, kind};
+use cupti_sys::{
+    CallbackData, Class, CuptiResult, FLAG_FLUSH_FORCED, Library, Subscriber, cbid, domain, kind,
+};
 use syncaudit_eventlog::{LossReason, NoteLevel, Record, meta};
 
 use crate::boundary::guard;
@@ -23,12 +25,14 @@ use crate::{calls, clock, thread};
 
 /// Which CUPTI to use, before any other.
 const VARIABLE_LIBRARY: &str = "SYNCAUDIT_CUPTI";
-/// `1`: kernel records too.
+/// `1`: kernel records too, and the calls that issue them or order streams.
 const VARIABLE_TIMELINE: &str = "SYNCAUDIT_GPU_TIMELINE";
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 /// The process in which CUPTI was set up. A child of it must leave CUPTI alone.
 static ACTIVE_IN: AtomicU32 = AtomicU32::new(0);
+/// Calls that only a timeline needs are looked at.
+static TIMELINE: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicBool = AtomicBool::new(false);
 static NEXT_FLUSH_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -52,6 +56,7 @@ pub fn start(session: &'static Session) {
             );
         }
     };
+    TIMELINE.store(with_timeline(), Ordering::Relaxed);
     match subscribe(library) {
         Ok(()) => ACTIVE_IN.store(std::process::id(), Ordering::Release),
         Err(reason) => return problem(NoteLevel::Problem, &format!("CUDA calls are not recorded: {reason}")),
@@ -73,6 +78,22 @@ pub fn start(session: &'static Session) {
     }
 }
 
+/// Whether kernels are to be recorded too.
+fn with_timeline() -> bool {
+    std::env::var_os(VARIABLE_TIMELINE).is_some_and(|value| value == "1")
+}
+
+/// CUPTI reports what it was asked for; another client of the library may have asked for more.
+fn is_listed(function: &cupti_sys::Call) -> bool {
+    !matches!(function.class, Class::Launch | Class::MemsetAsync | Class::StreamWaitEvent)
+        || TIMELINE.load(Ordering::Relaxed)
+}
+
+/// The calls that are looked at. A timeline needs to know when each piece of work was issued.
+fn listed() -> impl Iterator<Item = &'static cupti_sys::Call> {
+    cbid::all().chain(cbid::timeline().filter(|_| with_timeline()))
+}
+
 fn subscribe(library: &Library) -> Result<(), String> {
     let path = library.path().display();
     let mut subscriber: Subscriber = std::ptr::null_mut();
@@ -89,7 +110,7 @@ fn subscribe(library: &Library) -> Result<(), String> {
         _ => return Err(format!("cuptiSubscribe of {path} answered {result}")),
     }
     let mut refused = Vec::new();
-    for call in cbid::all() {
+    for call in listed() {
         // SAFETY: a live subscription; an id that the library doesn't know is answered, not acted on.
         let result = unsafe { (library.enable_callback)(1, subscriber, call.domain, call.cbid) };
         // Ids newer than the library are INVALID_PARAMETER; there are no such calls then.
@@ -130,7 +151,7 @@ fn collect_records(library: &'static Library) -> Result<(), (&'static str, Cupti
         if let Some(enable_all) = library.activity_enable_all_sync_records {
             let _ = enable_all(1);
         }
-        if std::env::var_os(VARIABLE_TIMELINE).is_some_and(|value| value == "1") {
+        if with_timeline() {
             ok("cuptiActivityEnable(CONCURRENT_KERNEL)", (library.activity_enable)(kind::CONCURRENT_KERNEL))?;
         }
     }
@@ -153,7 +174,7 @@ fn enable_correlation(library: &Library) -> Result<(), (&'static str, CuptiResul
             }
             return Ok(());
         };
-        for call in cbid::all() {
+        for call in listed() {
             let enable = if call.domain == domain::RUNTIME_API { runtime } else { driver };
             let result = enable(call.cbid, 1);
             if !result.is_ok() && result != CuptiResult::INVALID_PARAMETER {
@@ -167,7 +188,7 @@ fn enable_correlation(library: &Library) -> Result<(), (&'static str, CuptiResul
 /// Every driver and runtime call of the table comes here, twice, on the thread that makes it.
 unsafe extern "C" fn on_call(_user: *mut c_void, domain: u32, cbid: u32, data: *const CallbackData) {
     guard((), || {
-        let Some(function) = cbid::find(domain, cbid) else { return };
+        let Some(function) = cbid::find(domain, cbid).filter(|function| is_listed(function)) else { return };
         // SAFETY: CUPTI passes the data of the call under way for these two domains.
         let Some(data) = (unsafe { data.as_ref() }) else { return };
         // SAFETY: as above.

@@ -167,7 +167,11 @@ int main(int argc, char **argv) {
         if (argc > 3) { CHECK(kind(4) && kind(5)); }
         else { CHECK(!kind(4) && !kind(5) && records_api(RUNTIME, 41) && records_api(DRIVER, 279) && !records_api(RUNTIME, 211)); }
     }
-    if (!strcmp(mode, "timeline")) CHECK(kind(10) && !kind(3));
+    if (!strcmp(mode, "timeline")) {
+        CHECK(kind(10) && !kind(3));
+        CHECK(is_enabled(RUNTIME, 211) && is_enabled(DRIVER, 307) && is_enabled(RUNTIME, 131));
+        CHECK(is_enabled(DRIVER, 295) && records_api(RUNTIME, 211) && records_api(DRIVER, 307));
+    }
     if (!strcmp(mode, "calls")) calls();
     if (!strcmp(mode, "queries")) queries();
     if (!strcmp(mode, "records")) records();
