@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::cupti::callbacks::{IdCache, NameCache};
 use crate::error::{Error, Result};
-use crate::{capture, cupti, process, worker};
+use crate::{capture, clock, cupti, process, worker};
 
 /// A rule of an entry point.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,9 @@ impl Entry {
     /// Runs one call: checks, callbacks, body. No panic leaves it.
     pub fn call<P>(&'static self, params: &P, body: impl FnOnce() -> Result) -> u32 {
         let checked = || {
+            if clock::is_virtual() {
+                clock::work(clock::CALL_NS);
+            }
             if !self.rules.contains(&Rule::anywhere) {
                 process::check_ready()?;
                 if worker::in_host_function() {

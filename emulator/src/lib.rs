@@ -22,6 +22,7 @@ mod abi;
 mod args;
 pub mod blocking;
 mod capture;
+pub mod clock;
 pub mod context;
 pub mod copy;
 pub mod cupti;
@@ -40,7 +41,7 @@ mod op;
 pub mod procaddr;
 mod process;
 pub mod stream;
-mod time_model;
+pub mod time_model;
 pub mod unsupported;
 mod worker;
 

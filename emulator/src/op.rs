@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::clock;
 use crate::cupti;
 use crate::cupti::activity::Slot;
 use crate::error::{Error, Result};
@@ -54,8 +55,16 @@ pub struct GraphRun {
 /// The records that were reserved for an operation's parts, in execution order.
 pub type Slots = std::vec::IntoIter<Option<Slot>>;
 
-/// Runs one recorded part of an operation and completes its record.
-fn timed(slots: &mut Slots, part: impl FnOnce() -> Result) -> Result {
+/// Runs one recorded part of an operation and completes its record. The part takes `model_ns` where the clock is virtual.
+fn timed(slots: &mut Slots, model_ns: u64, part: impl FnOnce() -> Result) -> Result {
+    if clock::is_virtual() {
+        let result = part();
+        let (start_ns, end_ns) = clock::device_work(model_ns);
+        if let Some(slot) = slots.next().flatten() {
+            slot.complete(start_ns, end_ns);
+        }
+        return result;
+    }
     let Some(slot) = slots.next().flatten() else { return part() };
     let start_ns = cupti::now_ns();
     let result = part();
@@ -118,11 +127,16 @@ impl Op {
                 Ok(())
             }
             _ if context.check().is_err() => Ok(()), // dropping its slots completes their records
-            Op::Copy(copy) => timed(slots, || copy.run(None)),
-            Op::Upload { staged, copy } => timed(slots, || copy.run(Some(staged))),
-            Op::Set(set) => timed(slots, || set.run()),
-            Op::Kernel(launch) => timed(slots, || run_kernel(launch)),
-            Op::Collective(collective) => timed(slots, || collective.run()),
+            Op::Copy(copy) => timed(slots, clock::copy_ns(copy.bytes()), || copy.run(None)),
+            Op::Upload { staged, copy } => {
+                timed(slots, clock::copy_ns(copy.bytes()), || copy.run(Some(staged)))
+            }
+            Op::Set(set) => timed(slots, clock::copy_ns(set.bytes()), || set.run()),
+            Op::Kernel(launch) => {
+                let model = crate::time_model::kernel_time(&launch.name).as_nanos() as u64;
+                timed(slots, model, || run_kernel(launch))
+            }
+            Op::Collective(collective) => timed(slots, clock::copy_ns(0), || collective.run()),
             Op::HostFunction(function, user) => {
                 worker::as_host_function(|| function(*user as *mut _));
                 Ok(())

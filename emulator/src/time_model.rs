@@ -20,8 +20,19 @@ struct Model {
     named: HashMap<String, Duration>,
 }
 
+static MODEL: OnceLock<Option<Model>> = OnceLock::new();
+
+/// Gives the device a time model instead of the environment's, before its first kernel; `false` if it has one already or the text is none.
+pub fn set(text: &str) -> bool {
+    parse(text).is_ok_and(|model| MODEL.set(Some(model)).is_ok())
+}
+
+/// How long kernel `name` takes by the model; nothing without one.
+pub(crate) fn kernel_time(name: &str) -> Duration {
+    model().map_or(Duration::ZERO, |model| model.named.get(name).copied().unwrap_or(model.others))
+}
+
 fn model() -> Option<&'static Model> {
-    static MODEL: OnceLock<Option<Model>> = OnceLock::new();
     let read = || {
         let text = std::env::var("SYNCAUDIT_EMU_KERNEL_TIME").ok()?;
         let model = parse(&text).unwrap_or_else(|problem| {
@@ -40,7 +51,7 @@ thread_local! {
 
 /// An operation begins that was issued then and, if it had to wait for other streams, could not begin before `free`.
 pub fn begin(issued: Instant, free: Option<Instant>) {
-    if model().is_some() {
+    if model().is_some() && !crate::clock::is_virtual() {
         let from = STREAM_CLOCK.get().max(Some(issued)).max(free);
         STREAM_CLOCK.set(from);
     }
@@ -48,7 +59,7 @@ pub fn begin(issued: Instant, free: Option<Instant>) {
 
 /// The kernel that really started then has computed: keeps the worker until its modelled time is over.
 pub fn occupy(name: &str, started: Instant) {
-    let Some(model) = model() else { return };
+    let Some(model) = model().filter(|_| !crate::clock::is_virtual()) else { return };
     let time = match model.named.get(name) {
         Some(time) => *time,
         None if model.others.is_zero() => started.elapsed(),

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::capture::Membership;
+use crate::clock;
 use crate::context::Context;
 use crate::cupti::{self, activity::Slot};
 use crate::error::{Error, Result};
@@ -62,6 +63,8 @@ pub struct Stream {
 struct Queue {
     operations: VecDeque<Queued>,
     enqueued: u64,
+    /// Where the clock is virtual: when each operation ended.
+    ends_ns: Vec<u64>,
     waiters: u32,
     has_worker: bool,
     closed: bool,
@@ -69,6 +72,8 @@ struct Queue {
 
 struct Queued {
     op: Op,
+    /// Time of the program's thread, where the clock is virtual.
+    issued_ns: u64,
     slots: Vec<Option<Slot>>,
     after: Vec<Ticket>,
     issued: Instant,
@@ -94,13 +99,17 @@ impl Ticket {
 
     /// Blocks the program's thread until the stream got there.
     pub fn wait(&self) {
-        if self.is_complete() {
-            return;
+        if !self.is_complete() {
+            let waiting = &self.stream.hosts_waiting;
+            waiting.fetch_add(1, Ordering::SeqCst);
+            self.stream.wait_for(self.seq);
+            waiting.fetch_sub(1, Ordering::SeqCst);
         }
-        let waiting = &self.stream.hosts_waiting;
-        waiting.fetch_add(1, Ordering::SeqCst);
-        self.stream.wait_for(self.seq);
-        waiting.fetch_sub(1, Ordering::SeqCst);
+        if clock::is_virtual()
+            && let Some(end_ns) = self.stream.end_ns(self.seq)
+        {
+            clock::waited_for(end_ns);
+        }
     }
 }
 
@@ -186,7 +195,8 @@ impl Stream {
     /// orders it after. Blocks only while the queue is full.
     pub fn enqueue(self: &Arc<Self>, op: Op, mut after: Vec<Ticket>) -> Result<Ticket> {
         after.extend(self.context.implicit_order(self));
-        after.retain(|ticket| !ticket.is_complete());
+        // What is done here may still be to come on the virtual clock.
+        after.retain(|ticket| clock::is_virtual() || !ticket.is_complete());
         let slots = cupti::activity::reserve(&op, self);
         let mut queue = lock(&self.queue);
         let mut full_since_ns = None;
@@ -216,7 +226,19 @@ impl Stream {
             queue.has_worker = true;
         }
         queue.enqueued += 1;
-        queue.operations.push_back(Queued { op, slots, after, issued: Instant::now() });
+        if clock::is_virtual()
+            && let Some(place) = queue.enqueued.checked_sub(QUEUE_LIMIT + 1)
+            && let Some(&end_ns) = queue.ends_ns.get(place as usize)
+        {
+            clock::not_before(end_ns);
+        }
+        queue.operations.push_back(Queued {
+            op,
+            issued_ns: clock::host_ns(),
+            slots,
+            after,
+            issued: Instant::now(),
+        });
         let seq = queue.enqueued;
         drop(queue);
         self.added.notify_one();
@@ -233,6 +255,11 @@ impl Stream {
         if !has_worker {
             self.context.forget_stream(self);
         }
+    }
+
+    /// When the operation of that number ended on the virtual clock; `None` if there is none.
+    fn end_ns(&self, seq: u64) -> Option<u64> {
+        lock(&self.queue).ends_ns.get(seq.checked_sub(1)? as usize).copied()
     }
 
     fn wait_for(&self, seq: u64) {
@@ -262,12 +289,19 @@ impl Stream {
 
     fn work(self: Arc<Self>) {
         block_signals();
-        while let Some(Queued { op, slots, after, issued }) = self.next() {
+        let mut end_ns = 0;
+        while let Some(Queued { op, issued_ns, slots, after, issued }) = self.next() {
             let mut free = None;
-            for ticket in after.iter().filter(|ticket| !ticket.is_complete()) {
-                ticket.stream.wait_for(ticket.seq);
-                free = Some(Instant::now());
+            for ticket in &after {
+                if !ticket.is_complete() {
+                    ticket.stream.wait_for(ticket.seq);
+                    free = Some(Instant::now());
+                }
+                if clock::is_virtual() {
+                    end_ns = end_ns.max(ticket.stream.end_ns(ticket.seq).unwrap_or(0));
+                }
             }
+            clock::begin(issued_ns, end_ns);
             drop(after);
             time_model::begin(issued, free);
             process::run_unless_exiting(|| {
@@ -275,7 +309,11 @@ impl Stream {
                 op.run(&self, &mut slots);
             });
             drop(op);
-            let queue = lock(&self.queue);
+            let mut queue = lock(&self.queue);
+            if clock::is_virtual() {
+                end_ns = clock::end();
+                queue.ends_ns.push(end_ns);
+            }
             self.completed.fetch_add(1, Ordering::Release);
             if queue.waiters > 0 {
                 self.completed_signal.notify_all();

@@ -15,6 +15,8 @@ const ISSUE_NS: i64 = 5_000;
 const QUEUED_NS: i64 = 1_000;
 /// As above: a call that has nothing to wait for.
 const CALL_NS: i64 = 5_000;
+/// Something that begins so soon after something else may have waited for it.
+pub(super) const NEAR_NS: i64 = 20_000;
 /// Work of one stream may begin a little before the work before it has ended (programmatic dependent launch).
 const MOST_OVERLAP_NS: i64 = 20_000;
 /// Two clocks that were brought together differ by so much.
@@ -92,6 +94,16 @@ impl Habits {
             let Some(before) = last.get_mut(op.stream as usize) else { continue };
             let before_ns = std::mem::replace(before, (*before).max(op.end_ns));
             let Some(call) = timeline.calls.get(op.call as usize).filter(|_| !op.in_graph) else { continue };
+            // Began as work of another stream ended: that is no latency.
+            let held_up = |(at, &end_ns): (usize, &u64)| {
+                at != op.stream as usize
+                    && end_ns > call.start_ns.max(before_ns)
+                    && end_ns <= op.start_ns + CLOCK_NS
+                    && signed(op.start_ns, end_ns) <= NEAR_NS
+            };
+            if last.iter().enumerate().any(held_up) {
+                continue;
+            }
             let key = (op.kind, call.wait != NONE);
             if before_ns + CLOCK_NS < call.start_ns || before_ns == 0 {
                 issue.entry(key).or_default().push(signed(op.start_ns, call.start_ns));

@@ -41,8 +41,11 @@ fn set_wanted(bit: u32, on: bool) {
     }
 }
 
-/// CUPTI's clock on Linux: CLOCK_REALTIME, nanoseconds.
+/// CUPTI's clock on Linux: CLOCK_REALTIME, nanoseconds. Of the calling thread, where the clock is virtual.
 pub fn now_ns() -> u64 {
+    if crate::clock::is_virtual() {
+        return crate::clock::host_ns();
+    }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) };
