@@ -114,10 +114,17 @@ pub(super) fn rows(
 }
 
 impl Audit {
-    /// Whether the ranks can be compared by their ordinary steps: all of them have some.
+    /// Whether ranks are compared by their ordinary steps: some have any.
     #[must_use]
     pub fn ranks_by_step(&self) -> bool {
-        self.ranks.iter().all(|row| row.ordinary_steps > 0)
+        self.ranks.iter().any(|row| row.ordinary_steps > 0)
+    }
+
+    /// The ranks that do the same work, with their indices: those with ordinary steps, where some have any. A rank without, such as one
+    /// that makes data for the others, has nothing to compare.
+    pub fn compared_ranks(&self) -> impl DoubleEndedIterator<Item = (usize, &RankRow)> + Clone {
+        let by_step = self.ranks_by_step();
+        self.ranks.iter().enumerate().filter(move |(_, row)| !by_step || row.ordinary_steps > 0)
     }
 
     /// What each rank has of a site's waits, in the order of [`Audit::ranks`].
@@ -144,14 +151,12 @@ impl Audit {
     #[must_use]
     pub fn ranks_disagree(&self, site: &Site) -> bool {
         let by_step = self.ranks_by_step();
-        let rates: Vec<(u64, u64)> =
-            self.shares(site)
-                .iter()
-                .zip(&self.ranks)
-                .map(|(share, row)| {
-                    if by_step { (share.ordinary_waits, row.ordinary_steps as u64) } else { (share.waits, 1) }
-                })
-                .collect();
+        let shares = self.shares(site);
+        let rate = |(at, row): (usize, &RankRow)| match by_step {
+            true => (shares[at].ordinary_waits, row.ordinary_steps as u64),
+            false => (shares[at].waits, 1),
+        };
+        let rates: Vec<(u64, u64)> = self.compared_ranks().map(rate).collect();
         // As fractions, because averages that are equal may not be so as floating-point numbers.
         let differ = |a: (u64, u64), b: (u64, u64)| {
             u128::from(a.0) * u128::from(b.1) != u128::from(b.0) * u128::from(a.1)
@@ -160,7 +165,7 @@ impl Audit {
     }
 
     /// The rank that waits longest, and the one that waits least: by host time in waits where it is known, else by number, per ordinary
-    /// step where all ranks have some. `None` where all are the same, or there is only one.
+    /// step where there are any. `None` where all are the same, or there is only one.
     #[must_use]
     pub fn longest_and_least(&self) -> Option<(&RankRow, &RankRow)> {
         let by_step = self.ranks_by_step();
@@ -172,8 +177,9 @@ impl Audit {
         };
         let by_measure =
             |a: &&RankRow, b: &&RankRow| measure(a).partial_cmp(&measure(b)).unwrap_or(Ordering::Equal);
-        let longest = self.ranks.iter().rev().max_by(by_measure)?;
-        let least = self.ranks.iter().min_by(by_measure)?;
+        let compared = self.compared_ranks().map(|(_, row)| row);
+        let longest = compared.clone().rev().max_by(by_measure)?;
+        let least = compared.min_by(by_measure)?;
         (measure(longest) > measure(least)).then_some((longest, least))
     }
 }
@@ -236,6 +242,28 @@ mod tests {
         assert!(disagreed.contains(&("a", false)) && disagreed.contains(&("b", true)), "{disagreed:?}");
         let b = audit.sites.iter().find(|site| site.range[1] == "b").unwrap();
         assert_eq!(audit.shares(b).iter().map(|share| share.ordinary_waits).collect::<Vec<_>>(), [3, 0, 6]);
+    }
+
+    #[test]
+    fn a_rank_without_steps_is_not_compared_with_those_that_have_some() {
+        let mut builder = TraceBuilder::default();
+        builder.source.emulated = true;
+        for rank in 0..3u32 {
+            let mut process = builder.process(100 + u64::from(rank));
+            process.data().rank = Some(rank);
+            let mut thread = process.thread(1);
+            // The last one makes data for the others.
+            for step in (0..5u64).filter(|_| rank < 2) {
+                thread.push(step * 100, "step", None);
+                thread.call("cudaDeviceSynchronize", step * 100 + 1, step * 100 + 2, CallData::default());
+                thread.pop(step * 100 + 10);
+            }
+        }
+        let audit = audit(&builder.finish(), &AuditOptions::default());
+        assert_eq!(audit.ranks.len(), 3);
+        assert_eq!(audit.compared_ranks().map(|(at, _)| at).collect::<Vec<_>>(), [0, 1]);
+        assert!(!audit.ranks_disagree(&audit.sites[0]));
+        assert_eq!(audit.longest_and_least(), None);
     }
 
     #[test]

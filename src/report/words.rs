@@ -192,8 +192,10 @@ pub(crate) fn steps_text(audit: &Audit) -> String {
 fn per_rank(audit: &Audit, site: &Site) -> String {
     let by_step = audit.ranks_by_step();
     let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
-    for (at, share) in audit.shares(site).iter().enumerate() {
-        let rate = match (by_step, audit.ranks[at].ordinary_steps) {
+    let shares = audit.shares(site);
+    for (at, row) in audit.compared_ranks() {
+        let share = shares[at];
+        let rate = match (by_step, row.ordinary_steps) {
             (true, steps) if share.ordinary_waits > 0 => {
                 format!("{} per ordinary step", number(share.ordinary_waits as f64 / steps as f64))
             }
@@ -311,13 +313,21 @@ fn rank_sentences(audit: &Audit) -> (Vec<String>, Vec<String>) {
             format!("{} waits {how}: {most}{each}; {} least: {few}", longest.name(), least.name())
         });
     }
-    let mut steps: Vec<usize> = audit.ranks.iter().map(|row| row.steps).collect();
+    let (compared, mut steps): (Vec<usize>, Vec<usize>) =
+        audit.compared_ranks().map(|(at, row)| (at, row.steps)).unzip();
+    let others: Vec<usize> = (0..audit.ranks.len()).filter(|at| !compared.contains(at)).collect();
+    if !others.is_empty() {
+        let (has, is) = if others.len() == 1 { ("has", "is") } else { ("have", "are") };
+        sentences
+            .push(format!("{} {has} no ordinary step and {is} not compared", rank_names(audit, &others)));
+    }
     steps.sort_unstable();
     if let ([least, .., most], true) = (steps.as_slice(), steps.first() != steps.last()) {
         sentences.push(format!("ranks have different numbers of steps: {least} to {most}"));
     }
     let sites: Vec<&Site> = audit.sites.iter().filter(|site| audit.ranks_disagree(site)).collect();
     sentences.push(match sites.len() as u64 {
+        0 if compared.len() < 2 => return (sentences, Vec::new()),
         0 => "all ranks wait at the same places, equally often".to_owned(),
         count => format!("ranks disagree at {}", plural(count, "place", "places")),
     });
