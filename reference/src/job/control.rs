@@ -313,7 +313,8 @@ impl Member {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lost(&self, rank: usize) -> ! {
+    /// Ends this process because rank `rank` is gone.
+    pub fn lost(&self, rank: usize) -> ! {
         let layout = self.place.layout;
         lost(&layout.who(self.place.rank), &layout.who(rank), self.supervised)
     }

@@ -6,7 +6,7 @@
 use super::channel::{Outlet, SampleShape};
 use super::control::{Entry, Member};
 use super::{Place, link::Welcome};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::nvtx;
 use crate::rollout::Sample;
 use crate::rollout::window::Window;
@@ -47,15 +47,14 @@ pub fn run(
         };
         let trainer = shares.trainer(claim.sample);
         let _send = nvtx::range(c"send");
-        if let Err(error) = outlets[trainer].send(&Sample { features, last: claim.last }) {
-            // That the trainer is gone comes over the control link too, and ends this process; anything else ends it here.
-            return Err(Error::new(format!("{} takes no more features: {error}", place.layout.who(trainer))));
+        if outlets[trainer].send(&Sample { features, last: claim.last }).is_err() {
+            member.lost(trainer);
         }
     }
     for (trainer, outlet) in outlets.iter_mut().enumerate() {
-        outlet.drain().map_err(|error| {
-            Error::new(format!("{} takes no more features: {error}", place.layout.who(trainer)))
-        })?;
+        if outlet.drain().is_err() {
+            member.lost(trainer);
+        }
     }
     Ok(member.wait())
 }

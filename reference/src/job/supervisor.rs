@@ -161,9 +161,11 @@ impl Family {
     /// Ends the others and says which process ended first, and how.
     fn end_badly(&mut self) -> i32 {
         let deadline = Instant::now() + GRACE;
+        // One that was killed brings others to fail, in whatever order they are found.
         let cause = |ends: &[(usize, ExitStatus)]| {
-            let bad = ends.iter().filter(|(_, status)| Self::is_bad(*status));
-            bad.copied().find(|(_, status)| status.code() != Some(PEER_LOST))
+            let bad = || ends.iter().copied().filter(|(_, status)| Self::is_bad(*status));
+            let killed = bad().find(|(_, status)| status.signal().is_some());
+            killed.or_else(|| bad().find(|(_, status)| status.code() != Some(PEER_LOST)))
         };
         // Those that lost a peer may be found before the peer is.
         while cause(&self.ends).is_none()
