@@ -2,6 +2,7 @@
 
 mod support;
 
+use dflash_train::rollout::tensor_file::TensorFile;
 use rusqlite::{Connection, TransactionBehavior};
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -210,7 +211,11 @@ fn a_second_ctrl_c_ends_all_at_once() {
 
 #[test]
 fn a_ledger_that_somebody_holds_stalls_the_producer_which_says_so_and_nothing_is_lost() {
-    for team in ["--trainers 3 --rollouts 1", "--trainers 1 --rollouts 0"] {
+    for team in [
+        "--trainers 3 --rollouts 1",
+        "--trainers 1 --rollouts 0",
+        "--trainers 3 --rollouts 1 --checkpoint-every 1",
+    ] {
         let bench = Bench::new();
         let options = "--batch 1 --sequence 24 --log-every 1 --ack-lag 4 --steps 1000000 --checkpoint state";
         let mut job = start(bench.command(&format!("train {team} {options}")));
@@ -231,6 +236,12 @@ fn a_ledger_that_somebody_holds_stalls_the_producer_which_says_so_and_nothing_is
             }
         }
         assert!(trained <= committed + 4, "{trained} steps with {committed} in the ledger");
+        // Nothing is saved that the ledger does not hold.
+        let saved = bench.path("state/checkpoint.safetensors");
+        if saved.exists() {
+            let saved: u32 = TensorFile::open(&saved).unwrap().note("step").unwrap().parse().unwrap();
+            assert!(saved <= committed, "a checkpoint of step {saved} with {committed} in the ledger");
+        }
         held.rollback().unwrap();
         drop(database);
         job.until("rollout goes on");
