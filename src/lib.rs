@@ -5,6 +5,7 @@
 //! came from; no report and no view holds a rule.
 
 pub mod audit;
+mod bounded;
 pub mod config;
 pub mod exit;
 pub mod export;

@@ -59,12 +59,14 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 
 /// The text of a file; `what` it is begins the sentence that says why there is none.
 pub(crate) fn text_of(path: &Path, what: &str) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|error| ConfigError {
+    let fault = |why: String| ConfigError {
         path: path.to_owned(),
         line: 0,
         column: 0,
-        text: format!("{what} can't be read: {error}"),
-    })
+        text: format!("{what} can't be read: {why}"),
+    };
+    let bytes = crate::bounded::read(path).map_err(|error| fault(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| fault(format!("it is no text: {error}")))
 }
 
 /// Validates the text of a budget file; `path` is for messages, and relative paths in the text start from its folder.

@@ -144,7 +144,7 @@ impl Baseline {
     /// # Errors
     /// When the file can't be read, is no baseline, is one of another version, or any line of it is damaged.
     pub fn load(path: &Path) -> Result<Self, BaselineError> {
-        let bytes = std::fs::read(path).map_err(|error| BaselineError {
+        let bytes = crate::bounded::read(path).map_err(|error| BaselineError {
             path: path.to_owned(),
             line: 0,
             text: format!("it can't be read: {error}"),
