@@ -14,6 +14,8 @@ set -eu
 out=${SYNCAUDIT_OUT:-.syncaudit/ci}
 runs=${SYNCAUDIT_RUNS:-1}
 mkdir -p "$out"
+# What an earlier check left must not be taken for this one's, should there be none.
+rm -f "$out/check.json" "$out/check.md" "$out/check.sarif" "$out/check.xml"
 
 # "$@" collects the traces.
 set --
@@ -23,7 +25,7 @@ while [ "$run" -le "$runs" ]; do
     rm -rf "$trace"
     status=0
     syncaudit run --device "${SYNCAUDIT_DEVICE:-auto}" --report-only ${SYNCAUDIT_CONFIG:+--config "$SYNCAUDIT_CONFIG"} \
-        --trace "$trace" -o "$out/run-$run.txt" -- sh -c "exec $SYNCAUDIT_COMMAND" || status=$?
+        --trace "$trace" -o "$out/run-$run.txt" -- sh -c "$SYNCAUDIT_COMMAND" || status=$?
     if [ "$status" -ne 0 ]; then
         echo "gate: the run itself failed with status $status; its waits are not judged" >&2
         exit 2

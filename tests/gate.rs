@@ -7,8 +7,9 @@ use syncaudit::audit::{AuditOptions, Level, Verdict, WaitKind, audit};
 use syncaudit::config;
 use syncaudit::gate::{
     Against, Baseline, Code, Date, Entry, Judged, Place, Rules, Runs, Severity, judge, judge_runs,
+    program_name,
 };
-use syncaudit::model::{CallData, PythonFrame, TraceBuilder};
+use syncaudit::model::{CallData, PythonFrame, Source, TraceBuilder};
 use syncaudit::{Audit, model::Trace};
 
 /// One wait of every step (or of some).
@@ -166,6 +167,42 @@ fn a_fingerprint_survives_moved_lines_another_machine_and_another_patch_of_the_f
     assert_eq!(patched.fingerprints(), before.fingerprints());
     assert_eq!(patched_again.fingerprints(), before.fingerprints());
     assert_eq!(codes(&after.against(&before.baseline())), [Code::KnownWait; 3]);
+}
+
+/// A trace of what was typed, in which these command lines called CUDA.
+fn named(typed: &[&str], traced: &[&[&str]]) -> String {
+    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let source = Source {
+        program: owned(typed),
+        commands: traced.iter().map(|words| owned(words)).collect(),
+        ..Source::default()
+    };
+    program_name(&source)
+}
+
+#[test]
+fn a_program_has_one_name_however_it_is_started() {
+    let train: &[&str] = &["/usr/bin/python3", "-u", "/b/train.py", "--rank"];
+    let worker: &[&str] = &["/usr/bin/python3", "-c", "from multiprocessing.spawn import spawn_main"];
+    for (typed, traced, name) in [
+        (&["python", "train.py"][..], &[train][..], "train.py"),
+        (&["python", "train.py"], &[worker], "train.py"),
+        (&["torchrun", "--nproc", "2", "train.py"], &[train, train], "train.py"),
+        (&["sh", "-c", "cd a && X=1 python train.py"], &[train, worker], "train.py"),
+        (&["timeout", "60", "python", "train.py"], &[train], "train.py"),
+        (&["./ci/train.sh"], &[&["/b/dflash-train", "--steps"]], "dflash-train"),
+        (&["env", "X=1", "a"], &[&["helper"], &["a"], &["a"]], "a"),
+        (&["env", "X=1", "a"], &[&["b"], &["a"]], "a"),
+        (&["dflash-train"], &[&["/b/helper"], &["/b/dflash-train"]], "dflash-train"),
+        // A script that a package installed.
+        (&["finetune"], &[&["/venv/bin/python", "/venv/bin/finetune", "x"]], "finetune"),
+        // Nothing better is known.
+        (&["sh", "-c", "python -c ..."], &[worker], "sh"),
+        (&["sh", "-c", "a"], &[], "sh"),
+        (&[], &[], ""),
+    ] {
+        assert_eq!(named(typed, traced), name, "{typed:?} {traced:?}");
+    }
 }
 
 #[test]

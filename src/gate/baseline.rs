@@ -4,6 +4,7 @@
 //! numbers, so that two branches that change different places merge by themselves. Every line carries its fingerprint, and a line whose
 //! words don't have that fingerprint is refused: a baseline that was damaged must not let a wait pass.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -367,22 +368,47 @@ fn entry(text: &str, line: usize) -> Result<Entry, String> {
     Ok(Entry { place, ordinal, per_step, every_step, reason, line })
 }
 
-/// The program's name without its folder: for an interpreter or a launcher that of the script.
+/// The program's name without its folder: for an interpreter or a launcher that of the script, behind a shell, `env`, `timeout` or a
+/// script that starts it, that of what called CUDA. So a baseline holds however the program is started.
 #[must_use]
 pub fn program_name(source: &Source) -> String {
+    let (typed, is_script) = named(&source.program);
+    let mut traced: BTreeMap<String, usize> = BTreeMap::new();
+    for command in &source.commands {
+        let (name, is_script) = named(command);
+        // A bare interpreter (`python -c ...`) is nobody's name.
+        if is_script || name == typed || !is_interpreter(&name) {
+            *traced.entry(name).or_default() += 1;
+        }
+    }
+    if is_script || traced.contains_key(&typed) {
+        return typed;
+    }
+    // Of several the most frequent, of equals the first by name: process ids differ from run to run.
+    traced.into_iter().rev().max_by_key(|&(_, count)| count).map_or(typed, |(name, _)| name)
+}
+
+fn is_interpreter(name: &str) -> bool {
+    ["python", "torchrun", "accelerate", "deepspeed", "pypy"].iter().any(|word| name.starts_with(word))
+}
+
+/// The name of a command, and whether it is that of a script that an interpreter or a launcher runs.
+fn named(command: &[String]) -> (String, bool) {
     let name = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let Some(first) = source.program.first() else { return String::new() };
+    let Some((first, words)) = command.split_first() else { return (String::new(), false) };
     let interpreter = name(first);
-    let runs_scripts = ["python", "torchrun", "accelerate", "deepspeed", "pypy"]
-        .iter()
-        .any(|word| interpreter.starts_with(word));
-    let script = || source.program[1..].iter().find(|word| word.ends_with(".py")).map(name);
+    if !is_interpreter(&interpreter) {
+        return (interpreter, false);
+    }
+    let script = || words.iter().find(|word| word.ends_with(".py")).map(name);
     let module = || {
-        let at = source.program.iter().position(|word| word == "-m")?;
-        source.program.get(at + 1).cloned()
+        let at = words.iter().position(|word| word == "-m")?;
+        words.get(at + 1).cloned()
     };
-    match runs_scripts {
-        true => script().or_else(module).unwrap_or(interpreter),
-        false => interpreter,
+    // What a package installed has no ending.
+    let installed = || words.first().filter(|word| !word.starts_with('-')).map(name);
+    match script().or_else(module).or_else(installed) {
+        Some(script) => (script, true),
+        None => (interpreter, false),
     }
 }

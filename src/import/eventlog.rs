@@ -242,6 +242,9 @@ fn read(file: &LogFile, trace: &mut TraceBuilder) -> Option<u32> {
     if trace.source.program.is_empty() {
         trace.source.program.clone_from(&program);
     }
+    if !program.is_empty() {
+        trace.source.commands.push(program.clone());
+    }
     trace.source.emulated |= file.meta(meta::EMULATED) == Some(b"1");
     for (key, name) in [
         (meta::TRACER, "tracer"),

@@ -114,6 +114,8 @@ pub struct Source {
     pub kind: SourceKind,
     /// The program and its arguments, where known.
     pub program: Vec<String>,
+    /// The command lines of the processes that were traced, where known: `program` may be a shell or a launcher.
+    pub commands: Vec<Vec<String>>,
     /// No GPU was there: counts and places are real, times are not (see [`Trace::times_meaningful`]).
     pub emulated: bool,
     /// How long the emulated device was told that kernels take; `None` if it was not, or there was a GPU.

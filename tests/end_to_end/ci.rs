@@ -88,6 +88,36 @@ fn the_github_action_annotates_what_is_new_and_passes_what_is_known() {
     assert!(summary.contains("anchors.rs"), "{summary}");
 }
 
+/// What a newcomer does by hand, and what may be typed in a shell: with variables, after `cd`.
+#[test]
+fn the_gate_takes_a_baseline_made_by_hand_and_a_command_as_typed_in_a_shell() {
+    let place = Place::new();
+    let trainer = built().join("dflash-train");
+    let words = ["run", "--device", "emulated", "--trace", "by-hand", "--"].map(std::ffi::OsStr::new);
+    let training_words = ["--steps", "8", "--log-every", "4"].map(std::ffi::OsStr::new);
+    let outcome = place.syncaudit(words.iter().chain(&[trainer.as_os_str()]).chain(&training_words));
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    assert_eq!(place.syncaudit(["baseline", "by-hand", "-o", "syncaudit.baseline"]).status, 0);
+    let gate = format!("sh '{}'", folder().join("gate.sh").display());
+    let run = |program: String| {
+        let mut command = shell(&place, &gate, "none");
+        command.env("SYNCAUDIT_COMMAND", program).env("SYNCAUDIT_BASELINE", "syncaudit.baseline");
+        Outcome::of(command.output().unwrap())
+    };
+    for (program, status) in [
+        (training("none"), 0),
+        (training("anchors"), 1),
+        (format!("A=1 {}", training("none")), 0),
+        (format!("cd / && {}", training("anchors")), 1),
+    ] {
+        let outcome = run(program.clone());
+        assert_eq!(outcome.status, status, "{program}: {}{}", outcome.text(), outcome.stderr);
+    }
+    assert!(place.path().join(".syncaudit/ci/check.json").exists());
+    assert_eq!(run("false".to_owned()).status, 2);
+    assert!(!place.path().join(".syncaudit/ci/check.json").exists(), "that was the check before");
+}
+
 #[test]
 fn the_github_action_passes_all_of_its_inputs_on_and_builds_what_it_needs() {
     let action = read("github/action.yml");
