@@ -497,7 +497,9 @@ impl Finder<'_> {
     /// The rule table. `docs/waits.md` says the same in words.
     fn alone(&self, call: &Call, api: &Api) -> Alone {
         use ApiClass as C;
-        let died_here = call.end_ns == OPEN;
+        // How long the program stood in a call that never returned is not known. With a device it may have been hours; emulated, the
+        // table alone decides, or every kill in an asynchronous copy would look like a wait.
+        let died_here = self.measured && call.end_ns == OPEN;
         let held = |floor_ns| died_here || (self.measured && call.host_ns().is_some_and(|ns| ns >= floor_ns));
         match api.class {
             C::StreamSync => Alone::Wait(WaitKind::StreamSync, Evidence::ExplicitSync),
@@ -945,5 +947,23 @@ mod tests {
         process.thread(1).call("cudaMalloc", 10, OPEN, CallData::default());
         let found = find(&builder.finish(), &mut Anywhere);
         assert_eq!((found[0].kind, found[0].blocked_ns, found[0].unfinished), (MemoryManagement, None, true));
+    }
+
+    #[test]
+    fn an_emulated_program_killed_in_a_call_that_only_may_wait_did_not_wait_there() {
+        for (api, class_waits) in
+            [("cuMemcpyHtoDAsync_v2", false), ("cuMemAlloc_v2", false), ("cuStreamSynchronize", true)]
+        {
+            let mut builder = TraceBuilder::default();
+            builder.source.emulated = true;
+            let mut process = builder.process(1);
+            process.thread(1).call(api, 10, OPEN, CallData::default());
+            let found = find(&builder.finish(), &mut Anywhere);
+            assert_eq!(
+                found.iter().map(|wait| wait.unfinished).collect::<Vec<_>>(),
+                vec![true; usize::from(class_waits)],
+                "{api}"
+            );
+        }
     }
 }

@@ -437,10 +437,14 @@ impl Context<'_> {
                     (_, None) => (
                         Code::OverBudget,
                         format!(
-                            "{kind}: up to {times} in an ordinary step, {} in {} of {}",
-                            site.ordinary_waits + site.unfinished_waits,
+                            "{kind}: up to {times} in an ordinary step, {} in {} of {}{}",
+                            site.ordinary_waits,
                             site.steps_with_waits,
-                            plural(self.audit.step_counts.ordinary as u64, "step", "steps")
+                            plural(self.audit.step_counts.ordinary as u64, "step", "steps"),
+                            match site.unfinished_waits {
+                                0 => String::new(),
+                                waits => format!(", {waits} in a step that did not end"),
+                            }
                         ),
                     ),
                 };
