@@ -247,6 +247,9 @@ fn verdict_only(judged: &Judged) -> String {
     for reason in &judged.audit.reasons {
         text += &format!("  {reason}\n");
     }
+    for next in &judged.audit.next {
+        text += &format!("  next: {next}\n");
+    }
     let mut helped = Vec::new();
     for finding in judged.findings.iter().filter(|finding| finding.is_news()) {
         text += &format!("{}[{}]", finding.severity.id(), finding.code.id());

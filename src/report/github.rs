@@ -19,7 +19,8 @@ const MOST_PER_TYPE: usize = 10;
 pub fn github(judged: &Judged) -> String {
     let audit = &judged.audit;
     let mut out = String::new();
-    let why = audit.reasons.join(" ");
+    let next = audit.next.iter().map(|next| format!("Next: {next}"));
+    let why = audit.reasons.iter().cloned().chain(next).collect::<Vec<_>>().join("\n");
     let verdict = format!("syncaudit: {}", audit.verdict.id());
     let (verdict_type, of_type) = match audit.verdict {
         Verdict::Pass => ("notice", Severity::Note),

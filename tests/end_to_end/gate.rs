@@ -70,6 +70,11 @@ fn gates(waits: &str, file: &str, sites: usize) {
         report["findings"]
     );
 
+    let said = place.syncaudit(["check", "none", "--baseline", "bad"]).text();
+    assert!(said.contains("\n  next: tighten the baseline"), "{said}");
+    let said = place.syncaudit(["check", "none", "--baseline", "bad", "--format", "github"]).text();
+    assert!(said.starts_with("::notice ") && said.contains("%0ANext: tighten the baseline"), "{said}");
+
     // The fix is written down, and what was fixed can't come back.
     assert_eq!(place.syncaudit(["baseline", "none", "-o", "bad", "--update"]).status, 0);
     let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
