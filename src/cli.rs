@@ -135,6 +135,13 @@ pub struct TraceArgs {
     pub no_trace: bool,
 }
 
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why these waits are accepted, for whoever reads it next year".to_owned()),
+        reason => Ok(reason.to_owned()),
+    }
+}
+
 /// Whether the emulated device will understand it: the program must not start with a time that is then ignored.
 fn kernel_time(text: &str) -> Result<String, String> {
     let fits = |part: &str| {
@@ -238,7 +245,7 @@ pub struct BaselineArgs {
     #[arg(long)]
     pub update: bool,
     /// Take new waits in too, for this reason
-    #[arg(long, value_name = "REASON", requires = "update")]
+    #[arg(long, value_name = "REASON", requires = "update", value_parser = reason)]
     pub accept: Option<String>,
     /// A trace directory or file
     #[arg(value_name = "TRACE")]

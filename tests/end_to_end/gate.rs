@@ -126,6 +126,9 @@ fn one_more_wait_beside_known_ones_is_the_only_one_reported() {
     assert_eq!(left_out.status, 1);
     assert!(left_out.stderr.contains("NOT accepted"), "{}", left_out.stderr);
     assert_eq!(check(&place, &["more", "--baseline", "known"]).0.status, 1);
+    let unsaid = place.syncaudit(["baseline", "more", "-o", "known", "--update", "--accept", " "]);
+    assert_eq!(unsaid.status, 2);
+    assert!(unsaid.stderr.contains("say why these waits are accepted"), "{}", unsaid.stderr);
     let words = ["baseline", "more", "-o", "known", "--update", "--accept", "anchors are read for now"];
     assert_eq!(place.syncaudit(words).status, 0);
     let text = std::fs::read_to_string(place.path().join("known")).unwrap();
