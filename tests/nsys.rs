@@ -861,6 +861,11 @@ fn a_damaged_page_costs_its_own_rows_and_they_are_counted() {
     assert!(problem.count < 300, "{problem:?}");
 }
 
+/// How many changed databases to try.
+fn mutations() -> u32 {
+    std::env::var("SYNCAUDIT_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
+}
+
 /// Reads a database with some of its bytes changed: a clear error, or a trace that has all rows or says that it has not.
 fn survives(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("mutated.sqlite");
@@ -886,7 +891,7 @@ fn survives(bytes: &[u8], folder: &Path) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: mutations(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn changed_bytes_never_panic_and_never_lose_calls_in_silence(
