@@ -287,6 +287,25 @@ fn run_ahead_is_shown_where_it_is_known_and_why_not_where_it_is_not() {
 }
 
 #[test]
+fn idle_time_of_the_device_stands_behind_the_wait_that_caused_it() {
+    let Some(trace) = recorded("tracelens_h100_timesformer") else { return };
+    let found = syncaudit::assess(&trace, &AuditOptions::default(), syncaudit::price::Effort::Glance);
+    let mut app = App::new(Recording::new(trace, found), Keymap::default(), (160, 40));
+    let screens: Vec<String> = ["W", "W", "W", "w", "w", "w", "w"]
+        .iter()
+        .map(|key| {
+            press(&mut app, key);
+            screen(&app)
+        })
+        .collect();
+    // The upload, 16 us before its copy begins; and the last wait, before which the device has nothing to do behind the read.
+    assert!(screens.iter().any(|screen| screen.contains("the device stood idle for 16.4 us behind it")));
+    assert!(
+        screens.iter().any(|screen| screen.lines().any(|line| line.contains("waits") && line.contains('░')))
+    );
+}
+
+#[test]
 fn every_view_fits_every_size() {
     let mut app = app_of(training(false, 2), (60, 16));
     for size in [(60, 16), (1, 1), (20, 6), (33, 9), (80, 24), (211, 55), (1000, 200), (60, 16)] {

@@ -85,6 +85,18 @@ pub fn price(trace: &Trace, audit: &Audit, effort: Effort) -> Pricing {
     Pricing { modelled: trace.source.emulated, has_kernels: timeline.kernels > 0, prices }
 }
 
+/// How long a step was, in the same measure: the mean of the ordinary steps. Also of a trace in which nothing waits.
+///
+/// # Errors
+/// The reason why the trace can't tell.
+pub fn recorded_step_ns(trace: &Trace, audit: &Audit) -> Result<u64, Abstention> {
+    let timeline = Timeline::of(trace, audit);
+    match Abstention::of(&timeline).filter(|abstention| *abstention != Abstention::NothingToPrice) {
+        Some(abstention) => Err(abstention),
+        None => prices::recorded_ns(&timeline),
+    }
+}
+
 /// Answers what a step would be without the sites (indices into the audit's), in the order asked.
 ///
 /// # Errors

@@ -224,6 +224,8 @@ struct Builder<'t, 'a> {
     engines: HashMap<(u32, WorkKind), u32>,
     /// Per collective.
     meeting_nodes: Vec<Node>,
+    /// Used for each piece of work anew.
+    scratch: Vec<u32>,
     streams_of: Vec<Vec<u32>>,
     boundaries: Vec<(u64, usize, bool)>,
     next_boundary: usize,
@@ -256,6 +258,7 @@ impl<'t, 'a> Builder<'t, 'a> {
             pending: vec![Vec::new(); timeline.streams.len()],
             engines: HashMap::default(),
             meeting_nodes: vec![NONE; meetings.met_ns.len()],
+            scratch: Vec::new(),
             streams_of,
             boundaries,
             next_boundary: 0,
@@ -469,11 +472,13 @@ impl<'t, 'a> Builder<'t, 'a> {
             edges.push((from.node, from.after_ns + issue_ns, due, self.issue_tag));
         }
         let queued_ns = self.habits.queued_ns(op.kind);
-        let behind: Vec<u32> = self.behind(op);
-        for other in behind {
+        let mut behind = std::mem::take(&mut self.scratch);
+        self.behind(op, &mut behind);
+        for &other in &behind {
             let end_ns = recorded(timeline.ops[other as usize].end_ns);
             edges.push((self.node_of_op[other as usize], queued_ns, end_ns + queued_ns, FIXED));
         }
+        self.scratch = behind;
         let start_ns = recorded(op.start_ns);
         let due_ns = edges.iter().map(|(_, _, due, _)| *due).max().unwrap_or(start_ns);
         let mut late_ns = 0;
@@ -515,9 +520,9 @@ impl<'t, 'a> Builder<'t, 'a> {
     }
 
     /// The work that a piece of work comes after, by what its stream is and was told.
-    fn behind(&mut self, op: &Op) -> Vec<u32> {
-        let mut behind = Vec::new();
-        let Some(row) = self.timeline.streams.get(op.stream as usize) else { return behind };
+    fn behind(&mut self, op: &Op, behind: &mut Vec<u32>) {
+        behind.clear();
+        let Some(row) = self.timeline.streams.get(op.stream as usize) else { return };
         let last = |stream: usize| Some(self.last.on_stream[stream].0).filter(|&at| at != NONE);
         // Calls with several pieces of work put them one behind the other.
         behind.extend(last(op.stream as usize));
@@ -542,7 +547,6 @@ impl<'t, 'a> Builder<'t, 'a> {
         behind.append(&mut self.pending[op.stream as usize]);
         behind.sort_unstable();
         behind.dedup();
-        behind
     }
 
     /// Work of another stream of the process that ended just before this began.

@@ -365,6 +365,11 @@ pub(super) fn is_removable(site: &Site) -> bool {
     site.kind != WaitKind::LaunchQueueFull && !decides(site)
 }
 
+/// The mean length as recorded.
+pub(super) fn recorded_ns(timeline: &Timeline<'_>) -> Result<u64, Abstention> {
+    Ok(Replay::checked(timeline)?.recorded_ns.unsigned_abs())
+}
+
 /// Prices a timeline: by its recording, or by one step over and over where there are too few.
 pub(super) fn of(recorded: &Timeline<'_>, effort: Effort) -> Result<Prices, Abstention> {
     let check = Replay::checked(recorded)?;

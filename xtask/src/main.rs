@@ -5,6 +5,7 @@
 mod bench;
 mod build;
 mod demo;
+mod price;
 
 use clap::{Parser, Subcommand};
 use std::process::{Command, ExitCode};
@@ -30,6 +31,18 @@ enum Chore {
         #[arg(long, default_value_t = 5)]
         rounds: u32,
     },
+    /// Predict the reference trainer's step time without each set of its waits, from the legacy trace alone, and train each set
+    Price {
+        /// Steps of each training
+        #[arg(long, default_value_t = 20)]
+        steps: u32,
+        /// Time model of the emulated device
+        #[arg(long, default_value = "400us")]
+        kernel_time: String,
+        /// Where the table goes
+        #[arg(long, default_value = "reports/what-if-trainer.md")]
+        output: std::path::PathBuf,
+    },
     /// Throw damaged event logs at the reader
     Fuzz {
         #[arg(long, default_value_t = 1_000_000)]
@@ -53,6 +66,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Demo { steps } => demo::demo(steps),
         Chore::Bench { rounds } => bench::bench(rounds),
+        Chore::Price { steps, kernel_time, output } => price::price(steps, &kernel_time, &output),
         Chore::Fuzz { inputs } => build::cargo(&[
             "run",
             "--release",

@@ -94,6 +94,22 @@ fn facts_of_wait(app: &App, wait: usize) -> Vec<(&'static str, String)> {
         }
         facts.push(("for", text));
     }
+    let prices = app.rec.judged.audit.pricing.as_ref().and_then(|pricing| pricing.known());
+    if let Some(prices) = prices.filter(|_| app.rec.axis.measured()) {
+        let behind = prices.exposed.iter().filter(|idle| idle.wait as usize == wait);
+        let idle_ns: u64 = behind.map(|idle| idle.end_ns - idle.start_ns).sum();
+        let alone = crate::report::price::of_site(&app.rec.judged.audit, site);
+        facts.extend((idle_ns > 0).then(|| {
+            (
+                "idle",
+                format!(
+                    "the device stood idle for {} behind it{}",
+                    duration(idle_ns),
+                    alone.map_or_else(String::new, |price| format!("; {price}"))
+                ),
+            )
+        }));
+    }
     let mut path: Vec<&str> = site.range.iter().map(String::as_str).collect();
     path.extend(site.op.as_deref());
     if !path.is_empty() {

@@ -40,6 +40,7 @@ pub fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
     };
     let width = u16::try_from(text.chars().count()).unwrap_or(0).min(plot.width);
     put(buf, plot.x + plot.width - width, area.y + area.height.saturating_sub(1), width, &text, theme.mark());
+    draw_idle(app, theme, plot, buf);
     draw_cause(app, theme, plot, buf);
     draw_lines(app, theme, plot, buf);
 }
@@ -197,6 +198,41 @@ fn draw_cause(app: &App, theme: Theme, plot: Rect, buf: &mut Buffer) {
     for y in op_y.min(wait_y) + 1..op_y.max(wait_y) {
         if let Some(cell) = buf.cell_mut((plot.x + to, y)).filter(|cell| cell.symbol() == " ") {
             cell.set_symbol(joint).set_style(theme.mark());
+        }
+    }
+}
+
+/// How long the device stood idle behind each wait, in the wait's row where nothing else is.
+fn draw_idle(app: &App, theme: Theme, plot: Rect, buf: &mut Buffer) {
+    let audit = &app.rec.judged.audit;
+    let axis = &app.rec.axis;
+    let prices = audit.pricing.as_ref().and_then(|pricing| pricing.known());
+    let Some(prices) = prices.filter(|_| axis.measured()) else { return };
+    let window = app.window;
+    let last = window.start + window.len.max(1) - 1;
+    let (from_ns, until_ns) = (axis.time_ns(window.start), axis.time_ns(last));
+    // One that began before the window may reach into it.
+    let first = prices.exposed.partition_point(|idle| idle.start_ns < from_ns).saturating_sub(64);
+    let shown = prices.exposed[first..].iter().take_while(|idle| idle.start_ns <= until_ns);
+    let shown: Vec<_> = shown.filter(|idle| idle.end_ns > from_ns).collect();
+    let rows = app.rows.iter().skip(app.top).take(usize::from(plot.height));
+    for (y, row) in (plot.y..).zip(rows).filter(|(_, row)| row.part == Part::Waits) {
+        let lane = &app.rec.lanes[row.lane];
+        for idle in &shown {
+            let of_lane = audit.waits.get(idle.wait as usize).is_some_and(|wait| {
+                wait.process == lane.process && lane.kind == LaneKind::Thread(wait.thread)
+            });
+            let column = |ns: u64| {
+                window.column_of(axis.position(ns).clamp(window.start, last), app.plot_width()).unwrap_or(0)
+            };
+            if !of_lane {
+                continue;
+            }
+            for x in column(idle.start_ns)..=column(idle.end_ns - 1).min(plot.width.saturating_sub(1)) {
+                if let Some(cell) = buf.cell_mut((plot.x + x, y)).filter(|cell| cell.symbol() == " ") {
+                    cell.set_symbol(&theme.shade(1).to_string()).set_style(theme.device());
+                }
+            }
         }
     }
 }
