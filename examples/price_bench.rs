@@ -56,12 +56,11 @@ fn made(launches: usize) -> Trace {
     let streams = [7, 20].map(|number| builder.process_at(0).stream(0, Some(number), 0));
     let name = builder.intern("gemm");
     let (mut now, mut free) = (1_000_000u64, [0u64; 2]);
-    let mut correlation = 0;
     let per_step = 10_000;
     let mut begun = now;
     for at in 0..launches {
         let stream = usize::from(at % 5 == 4);
-        correlation += 1;
+        let correlation = u32::try_from(at + 1).expect("fewer than 2^32 launches");
         let start_ns = (now + 5_000).max(free[stream] + 1_000);
         free[stream] = start_ns + 6_000 + (at % 7) as u64 * 1_000;
         builder.process_at(0).device_op(DeviceOp {

@@ -367,7 +367,7 @@ pub(super) fn is_removable(site: &Site) -> bool {
 
 /// The mean length as recorded.
 pub(super) fn recorded_ns(timeline: &Timeline<'_>) -> Result<u64, Abstention> {
-    Ok(Replay::checked(timeline)?.recorded_ns.unsigned_abs())
+    Ok(Replay::new(timeline)?.recorded_ns.unsigned_abs())
 }
 
 /// Prices a timeline: by its recording, or by one step over and over where there are too few.
