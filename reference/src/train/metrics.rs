@@ -73,11 +73,13 @@ impl MetricsReader {
         self.take_oldest(false)
     }
 
-    /// **Waits** for every copy under way: behind the last step only.
-    pub fn finish(&mut self) -> Result<Vec<Metrics>, Error> {
+    /// **Waits** for every copy under way: behind the last step only. One wait, however many copies there are, so that a run
+    /// waits as often as the next one.
+    pub fn finish(&mut self, stream: &Stream) -> Result<Vec<Metrics>, Error> {
+        stream.synchronize()?;
         let mut rows = Vec::new();
         while !self.pending.is_empty() {
-            rows.extend(self.take_oldest(true)?);
+            rows.extend(self.take_arrived()?);
         }
         Ok(rows)
     }
@@ -89,6 +91,11 @@ impl MetricsReader {
         } else if !readback.arrived.is_complete()? {
             return Ok(Vec::new());
         }
+        self.take_arrived()
+    }
+
+    /// The rows of the oldest copy, which has arrived.
+    fn take_arrived(&mut self) -> Result<Vec<Metrics>, Error> {
         let Some((readback, steps)) = self.pending.pop_front() else { return Ok(Vec::new()) };
         let rows = steps
             .map(|step| {

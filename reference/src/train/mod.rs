@@ -390,7 +390,7 @@ impl StepMetrics {
         match self {
             StepMetrics::Deferred(reader) => {
                 let mut rows = reader.request(&compute.stream, &compute.optimizer, end)?;
-                rows.extend(reader.finish()?);
+                rows.extend(reader.finish(&compute.stream)?);
                 rows.iter().try_for_each(report)
             }
             StepMetrics::Blocking => Ok(()),
