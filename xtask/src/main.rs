@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod demo;
 mod price;
+mod reports;
 
 use clap::{Parser, Subcommand};
 use std::process::{Command, ExitCode};
@@ -43,6 +44,12 @@ enum Chore {
         #[arg(long, default_value = "reports/what-if-trainer.md")]
         output: std::path::PathBuf,
     },
+    /// Write reports/ anew: the reference trainer's job audited before and after, baselines, benchmark, the story
+    Reports {
+        /// Write nothing; fail if a count or a place in reports/ is not what the trainer has now
+        #[arg(long)]
+        check: bool,
+    },
     /// Throw damaged event logs at the reader
     Fuzz {
         #[arg(long, default_value_t = 1_000_000)]
@@ -67,6 +74,8 @@ fn main() -> ExitCode {
         Chore::Demo { steps } => demo::demo(steps),
         Chore::Bench { rounds } => bench::bench(rounds),
         Chore::Price { steps, kernel_time, output } => price::price(steps, &kernel_time, &output),
+    },
+        Chore::Reports { check } => reports::reports(check),
         Chore::Fuzz { inputs } => build::cargo(&[
             "run",
             "--release",
