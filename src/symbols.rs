@@ -455,14 +455,21 @@ fn is_user_function(function: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
+/// Whether a Python file is the program's own: not the standard library, an installed package, or code that a library made as it ran.
 fn is_user_python(file: &str) -> bool {
-    !(file.is_empty()
-        || file.starts_with('<')
-        || file.contains("site-packages/")
-        || file.contains("dist-packages/")
-        || file.contains("/lib/python")
-        || file.starts_with("torch/")
-        || file.contains("/importlib/"))
+    // What was typed in is the user's; `<frozen ...>`, and `<string>` as dataclasses make it, are not.
+    let typed_in = file == "<stdin>" || file.starts_with("<ipython-input-");
+    let standard = ["/lib/python", "/lib64/python"]
+        .iter()
+        .any(|folder| file.split(folder).skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
+    typed_in
+        || !(file.is_empty()
+            || file.starts_with('<')
+            || file.contains("site-packages/")
+            || file.contains("dist-packages/")
+            || standard
+            || file.starts_with("torch/")
+            || file.contains("/importlib/"))
 }
 
 /// From here outwards a stack only says how the program or a thread was started.
@@ -546,6 +553,33 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(symbols.shorten(path), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_users_python_is_told_from_the_librarys() {
+        for file in [
+            "/home/me/train.py",
+            "train.py",
+            "/home/me/lib/python/train.py",
+            "/tmp/ipykernel_7/123.py",
+            "<ipython-input-1-0a>",
+            "<stdin>",
+        ] {
+            assert!(is_user_python(file), "{file}");
+        }
+        for file in [
+            "/usr/lib/python3.11/threading.py",
+            "/usr/lib64/python3.9/threading.py",
+            "/home/me/.pyenv/versions/3.12.1/lib/python3.12/asyncio/events.py",
+            "/home/me/project/.venv/lib/python3.13/site-packages/torch/nn/modules/module.py",
+            "/usr/lib/python3/dist-packages/numpy/__init__.py",
+            "<frozen importlib._bootstrap>",
+            "<string>",
+            "<eval_with_key>.0",
+            "",
+        ] {
+            assert!(!is_user_python(file), "{file}");
         }
     }
 

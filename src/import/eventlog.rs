@@ -734,6 +734,11 @@ impl Reader<'_> {
         let mut frames = Vec::new();
         for word in self.file.py_stack(id).iter().flat_map(|words| words.iter()) {
             let frame = log::PyFrame::unpack(word);
+            if frame.code.is_none() {
+                let function = self.trace.intern("(frames further out were not recorded)");
+                frames.push(PythonFrame { file: StrId::NONE, function, line: 0 });
+                continue;
+            }
             let Some(Record::PyCode { python_minor, first_line, filename, qualname, line_table, .. }) =
                 self.file.py_code(frame.code)
             else {

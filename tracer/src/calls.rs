@@ -11,7 +11,6 @@ use cupti_sys::{Call as Function, CallArguments, CallbackData, Class, Direction,
 use syncaudit_eventlog::{Api, ApiDomain, Call, CallEnter, PyStackId, QueryRun, Record, StackId, ThreadLog};
 
 use crate::clock;
-use crate::stacks::python;
 use crate::thread::ThreadState;
 
 /// When a call gets a stack.
@@ -174,8 +173,11 @@ unsafe fn enter(
         Stack::HostCopy => may_touch_host(arguments.direction),
         Stack::IfSlow | Stack::NotReady => false,
     };
-    let (stack, py_stack) =
-        if stack_now { (thread.native_stack(), python::capture()) } else { (StackId::NONE, PyStackId::NONE) };
+    let (stack, py_stack) = if stack_now {
+        (thread.native_stack(), thread.python_stack())
+    } else {
+        (StackId::NONE, PyStackId::NONE)
+    };
     // Last, so that the time of the stack is not taken for the call's.
     let enter_ns = clock::monotonic_ns();
     if stack_now && let Some(log) = thread.log() {
@@ -244,7 +246,7 @@ unsafe fn exit(thread: &mut ThreadState, function: &'static Function, data: &Cal
     thread.end_query_run();
     if outer.stack.is_none() && exit_ns.saturating_sub(outer.enter_ns) >= SLOW_NS {
         outer.stack = thread.native_stack();
-        outer.py_stack = python::capture();
+        outer.py_stack = thread.python_stack();
     }
     let Some(log) = thread.log() else { return false };
     let api = name(log, function);
@@ -293,7 +295,7 @@ impl ThreadState {
             });
         }
         let first_miss = not_ready && self.queries.current.as_ref().is_some_and(|run| run.not_ready == 0);
-        let stack = if first_miss { Some((self.native_stack(), python::capture())) } else { None };
+        let stack = if first_miss { Some((self.native_stack(), self.python_stack())) } else { None };
         let Some(run) = &mut self.queries.current else { return };
         if let Some((stack, py_stack)) = stack {
             (run.stack, run.py_stack) = (stack, py_stack);

@@ -12,6 +12,7 @@ use syncaudit_eventlog::{Record, meta};
 use crate::boundary::guard;
 use crate::driver::Driver;
 use crate::nvtx::{self, abi};
+use crate::stacks::python;
 use crate::{cupti, session, thread};
 
 const ALWAYS: c_int = 1;
@@ -32,6 +33,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
                 log.write(&Record::Meta { key: meta::EMULATED, value: emulated.as_bytes() });
             }
         });
+        python::find();
         cupti::start(session);
         // Last: the recording ends before the libraries that were loaded meanwhile take themselves apart.
         session::at_exit();
@@ -48,6 +50,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: Option<abi::
     guard(ALWAYS, || {
         if let (Some(get_export_table), Some(session)) = (get_export_table, session::current()) {
             session.nvtx_came_up();
+            python::find();
             // SAFETY: the caller's promise.
             unsafe { nvtx::fill_tables(get_export_table) };
         }

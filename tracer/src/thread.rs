@@ -7,17 +7,19 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use syncaudit_eventlog::{DomainId, LossReason, Record, StackId, ThreadLog};
+use syncaudit_eventlog::{DomainId, LossReason, PyStackId, Record, StackId, ThreadLog};
 
 use crate::calls::{ApiState, QueryState};
 use crate::session::{self, Session};
 use crate::stacks::native::ThreadUnwinder;
+use crate::stacks::python::ThreadPython;
 
 /// State of one thread. Its log changes when the process forks; the depths of its ranges don't.
 pub struct ThreadState {
     session: Option<&'static Session>,
     log: Option<ThreadLog<'static>>,
     unwinder: Option<ThreadUnwinder>,
+    python: ThreadPython,
     pub api: ApiState,
     pub queries: QueryState,
     depths: Vec<(DomainId, i32)>,
@@ -62,6 +64,7 @@ impl ThreadState {
             session: None,
             log: None,
             unwinder: None,
+            python: ThreadPython::new(),
             api: ApiState::new(),
             queries: QueryState::new(),
             depths: Vec::new(),
@@ -87,6 +90,7 @@ impl ThreadState {
         self.log = session.map(|session| session.writer.thread());
         self.api.reset();
         self.queries.reset();
+        self.python.reset();
         if let Some(unwinder) = &mut self.unwinder {
             unwinder.snapshot = None;
         }
@@ -120,6 +124,14 @@ impl ThreadState {
         match unwinder.capture() {
             Some(frames) => log.stack(frames.addresses()),
             None => StackId::NONE,
+        }
+    }
+
+    /// The Python stack of the calling thread, interned.
+    pub fn python_stack(&mut self) -> PyStackId {
+        match &mut self.log {
+            Some(log) => self.python.capture(log),
+            None => PyStackId::NONE,
         }
     }
 

@@ -134,6 +134,7 @@ impl<T: Item> Interner<T> {
 pub(crate) struct Interned {
     pub strings: Interner<u8>,
     pub stacks: Interner<u64>,
+    pub py_codes: Interner<u64>,
     pub py_stacks: Interner<u64>,
     apis: NamedApis,
 }
@@ -143,6 +144,7 @@ pub(crate) struct Interned {
 pub(crate) struct ThreadCache {
     pub strings: Cache<u8>,
     pub stacks: Cache<u64>,
+    pub py_codes: Cache<u64>,
     pub py_stacks: Cache<u64>,
 }
 

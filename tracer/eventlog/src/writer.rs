@@ -14,7 +14,7 @@ use crate::loss::LossReason;
 use crate::map::{
     ForkWord, LogHandle, Segment, SlotPart, monotonic_ns, os_thread_id, random_u64, realtime_ns,
 };
-use crate::record::{Api, Encoded, EndReason, PyStackId, Record, StackId, StrId, Tail, Words};
+use crate::record::{Api, Encoded, EndReason, PyCodeId, PyStackId, Record, StackId, StrId, Tail, Words};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -398,6 +398,27 @@ impl<'w> ThreadLog<'w> {
             return StackId::NONE;
         }
         StackId(writer.interned.stacks.publish(&mut self.cache.stacks, addresses, id))
+    }
+
+    /// The id of a Python code object, told by words that no other code object has. `define` writes its [`Record::PyCode`] and
+    /// says whether that is in the log; it is called for what is new.
+    pub fn py_code(
+        &mut self,
+        identity: &[u64],
+        define: impl FnOnce(&mut Self, PyCodeId) -> bool,
+    ) -> PyCodeId {
+        if !self.writer.is_alive() {
+            return PyCodeId::NONE;
+        }
+        let writer = self.writer;
+        if let Some(id) = writer.interned.py_codes.find(&mut self.cache.py_codes, identity) {
+            return PyCodeId(id);
+        }
+        let id = writer.interned.py_codes.next_id();
+        if !define(self, PyCodeId(id)) {
+            return PyCodeId::NONE;
+        }
+        PyCodeId(writer.interned.py_codes.publish(&mut self.cache.py_codes, identity, id))
     }
 
     /// The id of a Python stack of packed [`crate::PyFrame`]s, innermost first.
