@@ -10,6 +10,7 @@ mod job;
 mod live;
 mod names;
 mod output;
+mod python;
 mod reading;
 mod recording;
 mod repository;
