@@ -36,6 +36,8 @@ fn main() {
         std::env::set_var("SYNCAUDIT_CUPTI", &mock);
         std::env::set_var("CUDA_INJECTION64_PATH", support::tracer());
     }
+    // Before the driver comes up: that is when the tracer looks for it.
+    let python = Python::start();
     let driver = open(&mock);
     let tracer = open(&support::tracer());
     // SAFETY: the mock's own functions, see mock_cuda.c; the tracer's entry point.
@@ -73,6 +75,16 @@ fn main() {
         callback(EXIT, RUNTIME, 41, copy.as_ptr().cast(), 1, 0);
     });
     deep(20, &mut || call("the same wait, 20 frames deeper", DRIVER, 126, &[7], 0));
+    match &python {
+        // The C stack is the same in both from 3.11 on: the difference is what 30 Python frames cost.
+        Some(python) => {
+            let wait = || call("the same wait, called from 1 Python frame", DRIVER, 126, &[7], 0);
+            python.call_at_depth(1, &wait);
+            let wait = || call("the same wait, called from 31 Python frames", DRIVER, 126, &[7], 0);
+            python.call_at_depth(31, &wait);
+        }
+        None => println!("no libpython3.9 to 3.14: no rows with Python frames"),
+    }
     report("NVTX push + pop", || {
         push(c"forward".as_ptr());
         pop();
@@ -83,6 +95,48 @@ fn main() {
         push(next.next().unwrap().as_ptr());
         pop();
     });
+}
+
+/// An interpreter in this process.
+struct Python {
+    run: unsafe extern "C" fn(*const c_char) -> c_int,
+}
+
+impl Python {
+    fn start() -> Option<Self> {
+        let name = |minor| CString::new(format!("libpython3.{minor}.so.1.0")).unwrap();
+        // SAFETY: loads a library that the system has; its names are then there for all, as in a `python` executable.
+        let library = (9..=14)
+            .rev()
+            .map(|minor| unsafe { libc::dlopen(name(minor).as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) })
+            .find(|library| !library.is_null())?;
+        // SAFETY: CPython's functions of these names have these types; single thread.
+        unsafe {
+            let initialize: unsafe extern "C" fn(c_int) =
+                std::mem::transmute(symbol(library, c"Py_InitializeEx"));
+            initialize(0);
+            Some(Self { run: std::mem::transmute(symbol(library, c"PyRun_SimpleString")) })
+        }
+    }
+
+    /// Calls `body` from that many Python frames, through ctypes, without the GIL.
+    fn call_at_depth(&self, frames: u32, body: &dyn Fn()) {
+        thread_local!(static BODY: std::cell::Cell<*const (dyn Fn() + 'static)> = const { std::cell::Cell::new(&|| ()) });
+        unsafe extern "C" fn call() {
+            // SAFETY: set below for as long as the script runs.
+            BODY.with(|body| unsafe { (*body.get())() });
+        }
+        // SAFETY: only the lifetime changes; the pointer is used until the script returns.
+        BODY.set(unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(body) });
+        let script = format!(
+            "import ctypes\nrun = ctypes.CFUNCTYPE(None)({})\ndef deep(n):\n  if n: deep(n - 1)\n  else: run()\ndeep({}) if {frames} > 1 else run()\n",
+            call as *const () as usize,
+            frames.saturating_sub(2),
+        );
+        let script = CString::new(script).unwrap();
+        // SAFETY: an initialised interpreter, whose GIL this thread has.
+        assert_eq!(unsafe { (self.run)(script.as_ptr()) }, 0);
+    }
 }
 
 /// Frames between the call and the outer end of the stack.
