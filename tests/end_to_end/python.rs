@@ -55,7 +55,7 @@ fn run(place: &Place, python: &Path, script: &Path, words: &[&str]) -> (crate::s
     let library = library();
     let mut all: Vec<&OsStr> = vec![python.as_os_str(), script.as_os_str(), library.as_os_str()];
     all.extend(words.iter().map(OsStr::new));
-    place.run(&[], &all)
+    place.run(&["--format", "text"], &all)
 }
 
 fn programs() -> PathBuf {

@@ -115,7 +115,12 @@ impl Python {
             let initialize: unsafe extern "C" fn(c_int) =
                 std::mem::transmute(symbol(library, c"Py_InitializeEx"));
             initialize(0);
-            Some(Self { run: std::mem::transmute(symbol(library, c"PyRun_SimpleString")) })
+            Some(Self {
+                run: std::mem::transmute::<
+                    *mut libc::c_void,
+                    unsafe extern "C" fn(*const std::ffi::c_char) -> std::ffi::c_int,
+                >(symbol(library, c"PyRun_SimpleString")),
+            })
         }
     }
 

@@ -74,7 +74,6 @@ fn main() -> ExitCode {
         Chore::Demo { steps } => demo::demo(steps),
         Chore::Bench { rounds } => bench::bench(rounds),
         Chore::Price { steps, kernel_time, output } => price::price(steps, &kernel_time, &output),
-    },
         Chore::Reports { check } => reports::reports(check),
         Chore::Fuzz { inputs } => build::cargo(&[
             "run",

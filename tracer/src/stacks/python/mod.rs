@@ -114,12 +114,8 @@ impl Interpreter {
 
 /// Y of the 3.y that runs.
 fn version() -> Result<u16, String> {
-    let hex = if let Some(address) = symbol(c"Py_Version") {
-        // SAFETY: a constant of the interpreter (from 3.11 on).
-        Some(unsafe { *address.cast::<c_ulong>() })
-    } else {
-        None
-    };
+    // SAFETY: a constant of the interpreter (from 3.11 on).
+    let hex = symbol(c"Py_Version").map(|address| unsafe { *address.cast::<c_ulong>() });
     let (major, minor) = match hex {
         Some(hex) => ((hex >> 24) as u16, (hex >> 16 & 0xff) as u16),
         None => {
